@@ -55,7 +55,7 @@ def test_scores_come_out_of_what_was_trained(workplace: Path) -> None:
 def test_operators_that_no_training_task_is_like_are_told(workplace: Path) -> None:
     json_of("train", "throughput", "--recipe", "quick.toml")
     loglines.write(workplace / "dense.json", *loglines.dense(9))
-    warned = "the families of 1 of 1 tasks have no training task (matmul)"
+    warned = "1 of 1 tasks are of a family without a training task (matmul)"
     for log, told in (("dense.json", True), ("new.json", False)):
         shown = CliRunner().invoke(app, ["predict", log])
         assert shown.exit_code == 0, shown.output

@@ -152,7 +152,8 @@ def test_an_interpreter_that_cannot_do_it_is_named(
     with pytest.raises(DatasetError, match="file of workloads does not exist"):
         AnsorStoreExtractor(python, [tmp_path / "absent.py"])
     (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
-    with pytest.raises(DatasetError, match=r"no usable TVM.*: ModuleNotFoundError.*no_such_module"):
+    why = r"no usable TVM with Ansor: ModuleNotFoundError.*no_such_module"
+    with pytest.raises(DatasetError, match=why):
         AnsorStoreExtractor(python, [tmp_path / "broken.py"]).supports(task)
     (tmp_path / "site" / "tvm" / "auto_scheduler" / "feature.py").write_text(
         "def get_per_store_feature_names():\n    return []\n"

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from toolkit.features.base import CandidateGroup
-from toolkit.features.loops.bodies import Bodies
 from toolkit.features.loops.executions import INLINED, Executions, Placed
 from toolkit.features.loops.nest import Loop, Region
 from toolkit.features.loops.parallel import (
@@ -21,6 +20,7 @@ from toolkit.features.loops.parallel import (
     share_columns,
     work_columns,
 )
+from toolkit.features.loops.program import ProgramBodies
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.loops.trace_nest import trace_nest
 from toolkit.features.task.operation import Operation
@@ -108,7 +108,9 @@ def test_an_inlined_body_runs_wherever_it_is_read() -> None:
     norm = block("norm", 8, 16, body=BlockBody(1, 0, 0, reads, (0, 1)))
     executions = Executions([exp, sums, norm], 1)
     assert executions.evaluations()[:, 0].tolist() == [256, 128, 128]
-    bodies = Bodies({one.name: one.body for one in (exp, sums, norm) if one.body is not None})
+    bodies = ProgramBodies(
+        {one.name: one.body for one in (exp, sums, norm) if one.body is not None}
+    )
     work = bodies.work(executions, dict.fromkeys(("exp", "sum", "norm"), 128))
     assert work is not None
     assert {name: column.tolist() for name, column in work_columns(work).items()} == {
@@ -118,7 +120,7 @@ def test_an_inlined_body_runs_wherever_it_is_read() -> None:
         "calls_per_step": [1.0],
         "waits_per_step": [0.5],  # the sums of the rows, each with its additions one by one
     }
-    assert Bodies({}).work(executions, {}) is None
+    assert ProgramBodies({}).work(executions, {}) is None
 
 
 def test_additions_to_several_sums_in_turn_wait_less() -> None:

@@ -45,7 +45,7 @@ def test_a_log_without_a_success_judges_nothing(
     train_throughput(made_dataset, quick, tmp_path / "model", threads=1)
     write_autotvm(tmp_path / "log.json", [(16, 32, 14)], failing=1.0)
     ingest([tmp_path / "log.json"], tmp_path / "failed")
-    with pytest.raises(DatasetError, match="trained on 0 of 1 tasks, the others have too few"):
+    with pytest.raises(DatasetError, match="every member was trained on 0 of 1 tasks, the others"):
         evaluate_model(tmp_path / "model", open_dataset(tmp_path / "failed"))
 
 

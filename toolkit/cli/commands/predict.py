@@ -129,7 +129,7 @@ def _notes(found: Any, low: float) -> list[str]:
     if strange:
         families = ", ".join(sorted({entry["family"] for entry in strange}))
         notes.append(
-            f"the families of {len(strange)} of {len(found.tasks)} tasks have no training task "
+            f"{len(strange)} of {len(found.tasks)} tasks are of a family without a training task "
             f"({families}): measure as many of their candidates as without a model"
         )
     if found.unreadable:

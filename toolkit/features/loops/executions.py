@@ -23,13 +23,13 @@ from toolkit.logs.formats.metaschedule.bodies import BlockBody, IndexTerm, Read
 ROOT, INLINED = -1, -2
 
 Bools = NDArray[np.bool_]
-Iterator = tuple[int, bool]
-"""Place of an iterator, and whether it adds up: a sum in two steps splits one into both."""
-Box = dict[Iterator, Floats]
-"""Extents of a block's iterators."""
+IterVar = tuple[int, bool]
+"""Place of an iterator, and whether it reduces: a sum in two steps splits one into both kinds."""
+Box = dict[IterVar, Floats]
+"""Extent of each iterator of a block, one value per candidate."""
 
 _FOREIGN = (-1, False)
-"""A loop that walks no iterator of the block inside it."""
+"""Marks a loop that runs over no iterator of the block inside it."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Executions:
                 box[iterator] = box.get(iterator, self.ones) * loop.extent
                 self._last(place, loop, loop.extent > 1)
             self.whole.append(box)
-        self._paths: dict[int, list[tuple[Bools, Floats, Iterator]]] = {}
+        self._paths: dict[int, list[tuple[Bools, Floats, IterVar]]] = {}
         self._regions: dict[tuple[int, int, int], Box | None] = {}
         for place in np.flatnonzero((self.depth >= 0).any(axis=1)).tolist():
             self._path(place)
@@ -108,7 +108,7 @@ class Executions:
         return np.asarray(np.where(self.depth > INLINED, waits, 0.0).sum(axis=0))
 
     def _readers(self) -> list[list[tuple[int, Read]]]:
-        """The blocks behind each block that read it, with how."""
+        """For each block, the later blocks that read it, with their reads."""
         places = {block.name: place for place, block in enumerate(self.blocks)}
         readers: list[list[tuple[int, Read]]] = [[] for _ in self.blocks]
         for place, block in enumerate(self.blocks):
@@ -119,7 +119,7 @@ class Executions:
         return readers
 
     def _targets(self) -> NDArray[np.intp]:
-        """The block that each block moves into, by candidate."""
+        """Return the block that each block moves into, by candidate."""
         names = {block.name: place for place, block in enumerate(self.blocks)}
         into = np.empty(self.depth.shape, dtype=np.intp)
         following = np.full(self.rows, len(self.blocks) - 1)
@@ -139,13 +139,13 @@ class Executions:
         inner = 1.0 if loop.reduces else self.sums[place] * loop.extent
         self.sums[place] = np.where(there, inner, self.sums[place])
 
-    def _path(self, place: int) -> list[tuple[Bools, Floats, Iterator]]:
-        """Loops around a block and its own: candidates that have one there, extent, iterator."""
+    def _path(self, place: int) -> list[tuple[Bools, Floats, IterVar]]:
+        """Loops around a block, then its own: (candidates that have it, extent, iterator)."""
         if place in self._paths:
             return self._paths[place]
-        self._paths[place] = []  # of what moved into itself, should a damaged trace say so
+        self._paths[place] = []  # in a damaged trace a block may move into itself
         moved = self.depth[place] >= 0
-        loops: list[tuple[Bools, Floats, Iterator]] = []
+        loops: list[tuple[Bools, Floats, IterVar]] = []
         inside = dict(self.whole[place])
         around = self.ones
         counted = np.zeros(self.rows, dtype=np.bool_)
@@ -177,8 +177,8 @@ class Executions:
 
     def _outside(
         self, target: int, depth: Floats, where: Bools
-    ) -> list[tuple[Bools, Floats, Iterator]]:
-        """Loops of a path down to an index, of some candidates; extent 1 for the others."""
+    ) -> list[tuple[Bools, Floats, IterVar]]:
+        """Loops of a path down to an index, for some candidates; extent 1 for the others."""
         before = np.zeros(self.rows)
         found = []
         for there, extent, iterator in self._path(target):
@@ -188,10 +188,10 @@ class Executions:
                 found.append((here, np.where(here, extent, 1.0), iterator))
         return found
 
-    def _own(self, place: int, moved: Bools, inside: Box) -> list[tuple[Bools, Floats, Iterator]]:
-        """A block's own loops: as long as the region, inside the loop that it moved into."""
+    def _own(self, place: int, moved: Bools, inside: Box) -> list[tuple[Bools, Floats, IterVar]]:
+        """A block's own loops; where it moved, they cover the region of one outer iteration."""
         block = self.blocks[place]
-        loops: list[tuple[Bools, Floats, Iterator]] = []
+        loops: list[tuple[Bools, Floats, IterVar]] = []
         for mask, own in ((~moved, block.loops), (moved, block.when_moved())):
             left = dict(inside)
             for loop in own:
@@ -204,10 +204,9 @@ class Executions:
         return loops
 
     def _region(self, place: int, target: int, moved: int) -> Box | None:
-        """Extents of a block that one iteration of a loop on ``target``'s path needs.
+        """Extents of a block's region in one iteration of the loop that ``moved`` moved into.
 
-        The loop is the one that ``moved`` moved into. ``None`` where no block inside that loop is
-        known to read the block.
+        The loop is on ``target``'s path. ``None`` if no block inside it is known to read the block.
         """
         key = place, target, moved
         if key not in self._regions:
@@ -227,7 +226,7 @@ class Executions:
         return box
 
     def _read(self, place: int, target: int, moved: int) -> Box | None:
-        """Extents of what the readers inside the loop need of a block."""
+        """Extents of the region of a block that the readers inside the loop need."""
         found: Box | None = None
         body = self.blocks[place].body
         for reader, read in self.readers[place]:
@@ -249,7 +248,7 @@ class Executions:
         return found
 
     def _along(self, axis: Sequence[IndexTerm], outer: Box) -> Floats:
-        """Elements along an axis that a reader's iterators reach."""
+        """Number of elements along an axis that a reader's iterators span."""
         extent = self.ones
         for term in axis:
             taken = outer.get((term.place, False), self.ones)

@@ -63,8 +63,8 @@ def root_regions(
         inside = members & (depth >= 0)
         shallowest = np.where(inside, depth, np.inf).min(axis=0)
         extent, loops = _parallel(block, limits, shallowest, rows)
-        total, waits = (np.where(members, each, 0.0).sum(axis=0) for each in (steps, chained))
-        regions.append(Region(np.where(members[place], extent, 1.0), total, waits))
+        own = (np.where(members, each, 0.0).sum(axis=0) for each in (steps, chained))
+        regions.append(Region(np.where(members[place], extent, 1.0), *own))
         around = np.where(home[main] == place, extent, around)
         if place == main:
             fused = loops
@@ -122,7 +122,7 @@ def parallel_columns(extent: Floats, cores: float, flops: Floats) -> dict[str, F
 def share_columns(
     tiling: Tiling, loops: Sequence[tuple[str, Floats]], extent: Floats, cores: float
 ) -> dict[str, Floats]:
-    """Bytes touched by one iteration of the parallel loop, and by the busiest thread in all of its.
+    """Bytes touched by one iteration of the parallel loop, and by all of the busiest thread's.
 
     ``loops`` are those that were fused, outermost first: the role and the extent of each, 1 where a
     candidate does not fuse it.
@@ -146,7 +146,7 @@ def share_columns(
 
 
 def work_columns(work: ProgramWork) -> dict[str, Floats]:
-    """Columns of what the blocks' bodies do in all their iterations."""
+    """Columns of the work of all iterations: ratios without a unit."""
     result = {
         "arithmetic_over_least": work.arithmetic / work.least_arithmetic,
         "branches_per_step": work.branches / work.steps,

@@ -16,10 +16,10 @@ import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup, Floats
-from toolkit.features.loops.bodies import Bodies
 from toolkit.features.loops.executions import INLINED, ROOT, Executions, Placed
 from toolkit.features.loops.nest import Axis, Loop, Nest, Replay, bounded_product, product
 from toolkit.features.loops.parallel import Limits, root_regions
+from toolkit.features.loops.program import ProgramBodies
 from toolkit.logs.formats.metaschedule.bodies import read_bodies
 from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.logs.rows.base import BadLine
@@ -62,7 +62,7 @@ class _Replay(Replay):
         self.factors: dict[str, int] = {}
         self.limits: dict[str, Floats] = {}
         self.bound: list[tuple[str, Loop]] = []
-        self.bodies = Bodies(_bodies(group.task.blob.encode()) if group.task.blob else {})
+        self.bodies = ProgramBodies(_bodies(group.task.blob.encode()) if group.task.blob else {})
 
     def _original(self, block: WorkloadBlock) -> list[Loop]:
         """Loops of a block as the workload has them."""

@@ -1,4 +1,4 @@
-"""What one iteration of a MetaSchedule workload's block computes and reads, without TVM."""
+"""Read what the blocks of a MetaSchedule workload compute and read, without TVM."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _INSTRUCTIONS = frozenset({
     "likely", "max_value", "min_value", "nearbyint", "reinterpret", "round", "shift_left",
     "shift_right", "sqrt", "trunc",
 })  # fmt: skip
-"""Calls that are an instruction of a processor; others call a function of a library."""
+"""Calls that are one instruction of a processor; the others call a library's function."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTerm:
-    """How an iterator, by its place in the reading block, walks along an axis of what is read.
+    """Movement along an axis of a tensor, caused by one iterator of the block that reads it.
 
-    It goes ``stride`` elements further once every ``every`` steps, and ``most`` places at most.
+    ``place`` is the iterator's number in its block. Every ``every`` steps of it move ``stride``
+    elements along the axis; there are at most ``most`` positions.
     """
 
     place: int
@@ -45,7 +46,7 @@ class IndexTerm:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of another block's result: of each axis, the iterators that walk along it."""
+    """A read of another block's result: for each axis, the iterators that move along it."""
 
     producer: str
     axes: tuple[tuple[IndexTerm, ...], ...]
@@ -53,12 +54,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class BlockBody:
-    """What one iteration of a block does.
+    """The work of one iteration of a block.
 
-    ``arithmetic`` counts instructions (equal terms once), ``calls`` those of functions such as
-    ``exp``, ``branches`` conditions on the place (the border of a padding). ``writes`` is the
-    place of the iterator along each axis of the result, -1 where it is not one alone.
-    ``permutes`` says that a tensor is read along its axes in another order than the iterators'.
+    ``arithmetic`` is a number of instructions (equal terms count once), ``calls`` of calls of
+    functions such as ``exp``, ``branches`` of conditions on the place (the border of a padding).
+    ``writes`` is, for each axis of the result, the number of the iterator that indexes it, -1 if
+    not a single one does. ``permutes`` is true if a tensor is read with its axes in another order
+    than the iterators.
     """
 
     arithmetic: int
@@ -70,7 +72,7 @@ class BlockBody:
 
 
 def read_bodies(line: bytes) -> dict[str, BlockBody]:
-    """Read the bodies of a workload line's blocks, by name; empty where it cannot be read."""
+    """Read the bodies of a workload line's blocks, by name; empty if it cannot be read."""
     try:
         return _Bodies(read_graph(line)[1]).bodies()
     except (BadLine, *BAD_GRAPH):
@@ -99,7 +101,7 @@ class _Bodies:
         }
 
     def _stores(self, statement: int) -> Iterator[int]:
-        """Stores that a block's body holds; none of blocks that are inside it."""
+        """Stores in a block's body, without those of blocks inside it."""
         waiting, seen = [statement], set()
         while waiting:
             at = waiting.pop()
@@ -147,7 +149,7 @@ class _Bodies:
             if kind == "Call":
                 called = graph.called(at).rpartition(".")[2]
                 if called == "if_then_else":
-                    # Its condition is about the place: a border, and no arithmetic on values.
+                    # Its condition tests indices, which is no arithmetic on values.
                     branches += 1
                     operands = operands[1:]
                 elif called in _INSTRUCTIONS:
@@ -162,14 +164,14 @@ class _Bodies:
         return BlockBody(arithmetic, calls, branches, tuple(reads), writes, permutes)
 
     def _operands(self, at: int) -> list[int]:
-        """Expressions that an arithmetic one, or a call, is made of; none of any other."""
+        """Return the operands of arithmetic or of a call; none for other expressions."""
         kind = self.graph.kind(at)
         if kind == "Call":
             return self.graph.items(self.graph.field(at, "args"))
         return [self.graph.field(at, name) for name in _OPERANDS.get(kind, ())]
 
     def _term(self, at: int) -> int:
-        """A number that equal expressions share: a compiler computes them once."""
+        """Return a number that equal expressions share: a compiler computes them once."""
         if at not in self.terms:
             kind = self.graph.kind(at)
             term: Hashable = at  # a variable, or a fraction
@@ -187,24 +189,24 @@ class _Bodies:
 
 
 class _Walks:
-    """How a block's iterators walk along the axes of buffers."""
+    """Movement of a block's iterators along the axes of buffers."""
 
     def __init__(self, graph: WorkloadGraph, iterators: Mapping[int, int]) -> None:
         self.graph, self.iterators = graph, iterators
         self.known: dict[int, dict[int, tuple[float, int]]] = {}
 
     def terms(self, index: int) -> tuple[IndexTerm, ...]:
-        """The iterators in an index of a buffer."""
+        """Return the iterators in an index of a buffer."""
         found = self._steps(index)
         return tuple(IndexTerm(place, *found[place]) for place in sorted(found))
 
     def alone(self, index: int) -> int:
-        """The place of the one iterator that an index is; -1 where it is anything else."""
+        """Return the number of the iterator that an index consists of; -1 for any other index."""
         found = self._steps(index)
         return next(iter(found)) if list(found.values()) == [(1.0, 1)] else -1
 
     def _steps(self, at: int) -> dict[int, tuple[float, int]]:
-        """Stride of each iterator in an expression, and once every how many steps."""
+        """Return each iterator's stride in an expression, and the steps that make one stride."""
         if at in self.iterators:
             return {self.iterators[at]: (1.0, 1)}
         if at in self.known:

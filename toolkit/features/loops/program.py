@@ -13,7 +13,7 @@ from toolkit.features.loops.nest import Loop, ProgramWork
 from toolkit.logs.formats.metaschedule.bodies import BlockBody, IndexTerm, Read
 
 
-class Bodies:
+class ProgramBodies:
     """What each block of a program computes and reads, by its name."""
 
     def __init__(self, bodies: Mapping[str, BlockBody]) -> None:
