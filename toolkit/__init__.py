@@ -31,7 +31,7 @@ _PUBLIC = {
     "simulate": "toolkit.replay",
     "collect": "toolkit.live.tune.collect",
     "validate_dataset": "toolkit.live.confirm.session",
-    "run_demo": "toolkit.cli.demo",
+    "run_demo": "toolkit.cli.commands.demo",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -19,7 +19,6 @@ class Step(Protocol):
 
     def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
         """Advance by ``by`` units; ``note`` replaces the text after the bar."""
-        ...
 
 
 class Progress(Protocol):
@@ -27,11 +26,9 @@ class Progress(Protocol):
 
     def step(self, label: str, total: float | None = None) -> AbstractContextManager[Step]:
         """Open a step as a context manager that gives a ``Step``."""
-        ...
 
     def say(self, text: str) -> None:
         """Show a message that stays visible."""
-        ...
 
 
 class _SilentStep:

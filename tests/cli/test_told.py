@@ -222,7 +222,7 @@ def test_a_demo_without_tvm_reports_all_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_autotvm(tmp_path / "logs" / "log.json", [(16, 32, 7)])
-    monkeypatch.setattr("toolkit.cli.demo.DEMO_LOGS", str(tmp_path / "logs"))
+    monkeypatch.setattr("toolkit.cli.commands.demo.DEMO_LOGS", str(tmp_path / "logs"))
     said: Any = defaultdict(float, strategies={}, comparisons={"ranking": []})
     for slow in ("training.train_throughput", "training.train_mutation", "replay.simulate"):
         monkeypatch.setattr(f"toolkit.{slow}", lambda *given, **how: said)

@@ -15,8 +15,12 @@ from toolkit import children
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
-from toolkit.features.extractors.per_statement import MOST_STATEMENTS, PerStatementExtractor
-from toolkit.features.extractors.per_store import STORE_COLUMNS, PerStoreExtractor
+from toolkit.features.extractors.per_store import (
+    MOST_STATEMENTS,
+    STORE_COLUMNS,
+    PerStatementExtractor,
+    PerStoreExtractor,
+)
 from toolkit.workspace import bundled
 
 WRITER = """

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toolkit.features.base import CandidateGroup
 from toolkit.features.extractors.primitives import PrimitivesExtractor
 from toolkit.features.loops.ansor_nest import ansor_nest
-from toolkit.features.loops.nest import Nest, bounded_product, running_product
+from toolkit.features.loops.nest import Nest, running_product
 from toolkit.features.loops.roles import assign_roles, infer_operation
 from toolkit.features.loops.trace_nest import trace_nest
 from toolkit.logs.formats.ansor.reader import AnsorReader
@@ -177,7 +177,7 @@ def metaschedule_group(*traces: list[object]) -> CandidateGroup:
     line = orjson.dumps(loglines.workload())
     reader = MetaScheduleReader(Database(workloads=[read_workload(line)]))
     readings = [
-        reader.read(orjson.dumps(loglines.metaschedule(0, trace)), i)
+        reader.interpret(orjson.loads(orjson.dumps(loglines.metaschedule(0, trace))), i)
         for i, trace in enumerate(traces)
     ]
     assert len({r.sketch.sketch_id for r in readings}) == 1
@@ -232,8 +232,6 @@ def test_products_that_end_differently_in_each_candidate() -> None:
     assert np.array_equal(
         running_product(levels, np.array([1.0, 2.0]), 2), [2.0, np.nan], equal_nan=True
     )
-    growing = [np.array([4.0, 4.0]), np.array([4.0, 4.0])]
-    assert bounded_product(growing, np.array([16.0, 15.0]), 2).tolist() == [16.0, 4.0]
 
 
 def test_unknown_extents_are_absent_and_no_error() -> None:

@@ -13,7 +13,6 @@ from toolkit.features.base import CandidateGroup
 from toolkit.features.loops.executions import INLINED, Executions, Placed
 from toolkit.features.loops.nest import Loop, Region
 from toolkit.features.loops.parallel import (
-    Limits,
     parallel_columns,
     region_columns,
     root_regions,
@@ -23,6 +22,7 @@ from toolkit.features.loops.parallel import (
 from toolkit.features.loops.program import ProgramBodies
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.loops.trace_nest import trace_nest
+from toolkit.features.loops.vectors import Vectors, kept_sums, vectorised
 from toolkit.features.task.operation import Operation
 from toolkit.logs.formats.metaschedule.bodies import BlockBody, IndexTerm, Read
 
@@ -39,35 +39,88 @@ def block(name: str, *extents: float, reduces: int = 0, **rest: Any) -> Placed:
     return Placed(name, float(np.prod(extents)) * ONE, loops(*extents, reduces=reduces), **rest)
 
 
-def limits(parallel: float, vector: float = 64.0, *runs: float) -> Limits:
-    return Limits(parallel * ONE, vector * ONE, frozenset(runs))
-
-
-def extents(*blocks: Placed, limit: Limits) -> list[tuple[float, float]]:
-    regions, _, _ = root_regions(Executions(blocks, 1), limit, 0)
+def extents(*blocks: Placed, limit: float, vector: float = 64.0) -> list[tuple[float, float]]:
+    executions = Executions(blocks, 1)
+    vectors = vectorised(executions, vector * ONE)
+    regions, _, _ = root_regions(executions, vectors, limit * ONE, 0)
     return [(float(r.extent[0]), float(r.steps[0])) for r in regions]
+
+
+def accessing(*accesses: tuple[tuple[int, int], ...]) -> BlockBody:
+    """The body of a block with these strides."""
+    return BlockBody(1, 0, 0, (), (), accesses)
 
 
 def test_loops_are_fused_up_to_the_one_that_exceeds_the_limit() -> None:
     product = block("C", 4, 7, 5, 3, 9, reduces=1)
-    assert extents(product, limit=limits(16)) == [(28, 3780)]
-    assert extents(product, limit=limits(28)) == [(140, 3780)]
-    assert extents(product, limit=limits(1e6)) == [(420, 3780)]  # what reduces is not fused
+    assert extents(product, limit=16) == [(28, 3780)]
+    assert extents(product, limit=28) == [(140, 3780)]
+    assert extents(product, limit=1e6) == [(420, 3780)]  # what reduces is not fused
 
 
 def test_a_block_that_moved_in_ends_the_fused_loops() -> None:
     product = block("C", 4, 7, 9, reduces=1)
-    assert extents(block("A", 4, 9, depth=0), product, limit=limits(16)) == [(4, 36 + 252)]
+    assert extents(block("A", 4, 9, depth=0), product, limit=16) == [(4, 36 + 252)]
     # nothing is left to run in parallel where the loops outside are of extent 1
     alone = block("C", 1, 7, 9, reduces=1)
-    assert extents(block("A", 1, 9, depth=0), alone, limit=limits(16)) == [(1, 9 + 63)]
+    assert extents(block("A", 1, 9, depth=0), alone, limit=16) == [(1, 9 + 63)]
 
 
 def test_a_block_of_one_run_of_memory_is_cut_into_vectors() -> None:
-    copy = block("norm", 128, 128)
-    assert extents(copy, limit=limits(32, 64, 16384.0)) == [(256, 16384)]
+    rows = ((0, 128), (1, 1))
+    copy = block("norm", 128, 128, body=accessing(((0, 1),), rows))
+    assert extents(copy, limit=32) == [(256, 16384)]
+    transpose = block("T", 128, 128, body=accessing(((0, 1), (1, 128)), rows))
+    assert extents(transpose, limit=32) == [(128, 16384)]
     # else its last loops become the vector and the others run in parallel
-    assert extents(block("pad", 1, 30, 30, 32), limit=limits(32, 64)) == [(900, 28800)]
+    into, out = ((1, 30 * 32), (2, 32), (3, 1)), ((1, 28 * 32), (2, 32), (3, 1))
+    pad = block("pad", 1, 30, 30, 32, body=accessing(out, into))
+    assert extents(pad, limit=32) == [(900, 28800)]
+
+
+def vectors_of(*given: Placed, limit: float = 64.0) -> list[float]:
+    return vectorised(Executions(given, 1), limit * ONE).extents[:, 0].tolist()
+
+
+def test_vectors_are_the_innermost_loops_that_go_on_in_memory() -> None:
+    left, right, out = ((0, 48), (2, 1)), ((1, 1), (2, 32)), ((0, 32), (1, 1))
+
+    def product(*inner: float, split: bool = True) -> Placed:
+        body = accessing(left, right, out)
+        made = block("C", 8, 8, 48, reduces=1, body=body)
+        source = "knob" if split else ""
+        made.loops += [Loop(extent * ONE, n, False, source) for n, extent in enumerate(inner)]
+        return made
+
+    assert vectors_of(product(4, 8)) == [8]  # rows of A lie apart
+    assert vectors_of(product(4, 65)) == [1]  # longer than the limit
+    assert vectors_of(product(4, 1)) == [1]  # A's column is no vector of C
+    assert vectors_of(block("C", 8, 8, 48, reduces=1, body=accessing(left, right, out))) == [1]
+    # An image whose whole rows are in the tile goes on from row to row.
+    whole = block("relu", 2, 4, 8, body=accessing(((0, 32), (1, 8), (2, 1))))
+    assert vectors_of(whole, limit=32) == [32]
+    # A loop that holds another block is none.
+    held = block("relu", 2, 4, 8, body=accessing(((0, 32), (1, 8), (2, 1))))
+    assert vectors_of(block("pad", 8, depth=1), held) == [4, 8]
+
+
+def test_sums_stay_in_registers_through_what_is_unrolled_and_the_reductions_around_it() -> None:
+    # A tiled product: i, j, then k, i, j, then k, i, and a vector of 8 columns.
+    order = ((0, 9), (1, 9), (2, 12), (0, 2), (1, 2), (2, 4), (0, 2), (1, 8))
+    nest = [Loop(extent * ONE, place, place == 2, "knob") for place, extent in order]
+    product = Placed("C", 9 * 9 * 12 * 512 * ONE, nest, tiled=True)
+    product.body = accessing(((0, 48), (2, 1)), ((1, 1), (2, 144)), ((0, 144), (1, 1)))
+    executions = Executions([product], 1)
+    vectors = vectorised(executions, 64 * ONE)
+
+    def kept(step: float, lanes: float = 8.0) -> tuple[float, float]:
+        sums, additions = kept_sums(executions, 0, vectors, step * ONE, lanes)
+        return float(sums[0]), float(additions[0])
+
+    assert kept(0) == (1, 1)  # each row's sum goes to memory before the next row's
+    assert kept(2) == (2, 4)  # two rows stay through four steps of k
+    assert kept(64) == (8, 48)  # four tiles of them through all of k
+    assert kept(512, lanes=4.0) == (16, 48)
 
 
 def test_what_is_computed_inside_loops_that_are_not_its_own_is_computed_again() -> None:
@@ -75,7 +128,7 @@ def test_what_is_computed_inside_loops_that_are_not_its_own_is_computed_again() 
 
     def total(depth: float) -> float:
         top = block("max", 16, 16, reduces=1, depth=depth)
-        return extents(top, exp, norm, limit=limits(16))[0][1]
+        return extents(top, exp, norm, limit=16)[0][1]
 
     assert total(-1) == 256
     assert total(0) == 512  # once a row, with exp beside it
@@ -135,7 +188,9 @@ def test_additions_to_several_sums_in_turn_wait_less() -> None:
 def test_a_chain_is_what_adds_up_in_its_innermost_loop() -> None:
     row, tiled = block("max", 6, 10, reduces=1, depth=0), block("exp", 6, 10)
     tiled.loops[0].reduces = True  # an outer one: the innermost does not wait
-    (region,) = root_regions(Executions([row, tiled], 1), limits(2), 1)[0]
+    executions = Executions([row, tiled], 1)
+    vectors = vectorised(executions, 64 * ONE)
+    (region,) = root_regions(executions, vectors, 2 * ONE, 1)[0]
     assert (region.steps.tolist(), region.chained.tolist()) == ([120], [60])
     serial = Region(ONE, 40 * ONE, 30 * ONE)
     found = region_columns([Region(5 * ONE, 120 * ONE, 60 * ONE), serial], 2.0, None)
@@ -146,7 +201,7 @@ def test_a_chain_is_what_adds_up_in_its_innermost_loop() -> None:
 
 def test_inlined_blocks_are_no_nest() -> None:
     blocks = block("exp", 16, 16, depth=INLINED), block("norm", 16, 16)
-    assert extents(*blocks, limit=limits(1)) == [(16, 256)]
+    assert extents(*blocks, limit=1) == [(16, 256)]
 
 
 def test_balance_and_shares_on_the_cores_that_there_are() -> None:
@@ -224,6 +279,22 @@ def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
     return found
 
 
+def vectors_in_tvm(statement: Any, extent: int = 1) -> dict[str, int]:
+    """Extent of the vectorised loop around each block below a statement; 1 where there is none."""
+    found: dict[str, int] = {}
+    if hasattr(statement, "seq"):
+        for part in statement.seq:
+            found.update(vectors_in_tvm(part, extent))
+    elif hasattr(statement, "block"):
+        inner = vectors_in_tvm(statement.block.body, extent)
+        found.update(inner or dict.fromkeys(of_tvm(statement), extent))
+    elif hasattr(statement, "body"):
+        # kind 2 is a vectorised loop
+        here = int(statement.extent) if int(getattr(statement, "kind", 0)) == 2 else 1
+        found.update(vectors_in_tvm(statement.body, extent * here))
+    return found
+
+
 def chained_in_tvm(statement: Any, loop: Any = None, times: int = 1) -> int:
     """Iterations of the blocks below a statement whose innermost loop adds up."""
     if hasattr(statement, "seq"):
@@ -263,7 +334,7 @@ def chained_in_tvm(statement: Any, loop: Any = None, times: int = 1) -> int:
         "layer_norm:16,96",
     ],
 )
-def test_tvm_makes_the_same_loops(name: str, cores: int) -> None:
+def test_tvm_makes_the_same_loops(name: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from toolkit.live.space.design import DesignSpace
     from toolkit.live.space.space import MetaScheduleSpace
     from toolkit.live.workloads.named import parse_workload
@@ -271,6 +342,14 @@ def test_tvm_makes_the_same_loops(name: str, cores: int) -> None:
     (workload,) = parse_workload(name)
     target = orjson.dumps({"kind": "llvm", "num-cores": cores}).decode()
     space = MetaScheduleSpace(DesignSpace(workload.module, target))
+    chosen: list[Any] = []
+
+    def kept(executions: Executions, limit: Any) -> Vectors:
+        found = vectorised(executions, limit)
+        chosen[:] = [(found, executions.depth > INLINED)]
+        return found
+
+    monkeypatch.setattr("toolkit.features.loops.trace_nest.vectorised", kept)
     rng = np.random.default_rng(0)
     for sketch in space.sketches:
         found = space.sample(rng, 6, sketch.sketch_id)
@@ -285,9 +364,12 @@ def test_tvm_makes_the_same_loops(name: str, cores: int) -> None:
             parts = [part for part in parts if of_tvm(part)]
             # kind 1 is a parallel loop
             extents = [int(part.extent) if int(part.kind) == 1 else 1 for part in parts]
-            there = [region for region in nest.regions if region.steps[row] != 0]
-            assert [region.extent[row] for region in there] == extents
+            nests = [region for region in nest.regions if region.steps[row] != 0]
+            assert [region.extent[row] for region in nests] == extents
             steps = [sum(of_tvm(part).values()) for part in parts]
-            assert [region.steps[row] for region in there] == steps
+            assert [region.steps[row] for region in nests] == steps
+            ((vectors, there),) = chosen
+            extents = vectors.extents[there[:, row], row]
+            assert sorted(extents) == sorted(vectors_in_tvm(body).values())
             chained = [chained_in_tvm(part) for part in parts]
-            assert [region.chained[row] for region in there] == chained
+            assert [region.chained[row] for region in nests] == chained

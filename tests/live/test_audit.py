@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
 from toolkit.logs.rows.format import FAILURE_S
 from toolkit.networks.tasks import tasks_of
+from toolkit.progress import Silent, Step, Values
 from toolkit.records import MACHINE_FINGERPRINT
 from toolkit.training.trained.models import TrainedModels
 
@@ -29,9 +31,14 @@ RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 SETTINGS = TuneSettings(trials=12, strategy="random", finalists=0, check=False)
 
 
-def tune_into(out: Path, target: str, settings: TuneSettings = SETTINGS) -> None:
+def tune_into(
+    out: Path,
+    target: str,
+    settings: TuneSettings = SETTINGS,
+    names: Sequence[str] = ("matmul:96,96,96",),
+) -> None:
     tune(
-        tasks_of(["matmul:96,96,96"], target),
+        tasks_of(list(names), target),
         out,
         target=target,
         protocol=PROTOCOL,
@@ -155,6 +162,28 @@ def test_the_command_says_what_no_longer_holds(database: Path) -> None:
     said = CliRunner().invoke(app, ["audit", str(database), "--top", "2"])
     assert said.exit_code == 3, said.output
     assert "beaten" in said.output and "0 of 1 winner hold" in said.output
+
+
+class Interrupting(Silent):
+    """A progress during which the user presses Ctrl-C, once a workload is done."""
+
+    @contextmanager
+    def step(self, label: str, total: float | None = None) -> Iterator[Step]:
+        yield self
+
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_audit_keeps_what_it_found(tmp_path: Path, target: str) -> None:
+    out = tmp_path / "tuned"
+    tune_into(out, target, names=("matmul:96,96,96", "matmul:64,64,64"))
+    with pytest.raises(KeyboardInterrupt):
+        audit(out, top=1, progress=Interrupting())
+    kept = orjson.loads((out / "audit.json").read_bytes())
+    assert len(kept["winners"]) == kept["unread"] == 1
+    assert kept["winners"][0]["now_s"] > 0
+    assert audit(out, top=1).unread == 0
 
 
 def moved(database: Path, fact: str, value: object) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 
 import loglines
+import orjson
 import pytest
 from row_of import row_of
 
@@ -20,7 +21,11 @@ def database(**more) -> Database:
 
 
 def read(entry: object, index: int = 0, **more):
-    return MetaScheduleReader(database(**more)).read(loglines.dump(entry), index)
+    return MetaScheduleReader(database(**more)).interpret(decoded(entry), index)
+
+
+def decoded(entry: object):
+    return orjson.loads(loglines.dump(entry))
 
 
 @pytest.mark.parametrize("new", [False, True])
@@ -172,12 +177,12 @@ def test_what_is_no_record_is_refused(entry):
 
 
 def test_without_workloads_the_trace_tells_the_task():
-    found = MetaScheduleReader(Database()).read(loglines.dump(loglines.metaschedule()), 0)
+    found = MetaScheduleReader(Database()).interpret(decoded(loglines.metaschedule()), 0)
     assert found.task.workload == "matmul"
     assert found.task.blob is None and found.tvm_version is None
     assert found.decisions == read(loglines.metaschedule()).decisions
     with pytest.raises(BadLine, match="workload -1"):
-        MetaScheduleReader(Database()).read(loglines.dump(loglines.metaschedule(which=-1)), 0)
+        MetaScheduleReader(Database()).interpret(decoded(loglines.metaschedule(which=-1)), 0)
 
 
 @pytest.mark.parametrize(

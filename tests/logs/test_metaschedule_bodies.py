@@ -45,12 +45,14 @@ def same(producer: str, *places: int) -> Read:
 
 def test_a_softmax_calls_exp_once_for_each_element() -> None:
     found = bodies_of("xeon-rocketlake-1core/softmax_mn-256-256")
+    each, row = ((0, 256), (1, 1)), ((0, 1),)  # strides of the two iterators
+    largest, added = (same("T_softmax_maxelem", 0),), (same("T_softmax_exp", 0, 1),)
     assert found == {
-        "T_softmax_maxelem": BlockBody(1, 0, 0, (), (0,)),
-        "T_softmax_exp": BlockBody(1, 1, 0, (same("T_softmax_maxelem", 0),), (0, 1)),
-        "T_softmax_expsum": BlockBody(1, 0, 0, (same("T_softmax_exp", 0, 1),), (0,)),
+        "T_softmax_maxelem": BlockBody(1, 0, 0, (), (0,), (each, row)),
+        "T_softmax_exp": BlockBody(1, 1, 0, largest, (0, 1), (row, each)),
+        "T_softmax_expsum": BlockBody(1, 0, 0, added, (0,), (each, row)),
         "T_softmax_norm": BlockBody(
-            1, 0, 0, (same("T_softmax_expsum", 0), same("T_softmax_exp", 0, 1)), (0, 1)
+            1, 0, 0, (same("T_softmax_expsum", 0), *added), (0, 1), (row, each)
         ),
     }
 
@@ -63,7 +65,16 @@ def test_polynomials_are_arithmetic_and_no_calls() -> None:
 
 def test_a_window_walks_along_the_image_by_two_iterators() -> None:
     found = bodies_of("xeon-rocketlake-1core/depthwise_conv2d_nhwc-1-28-28-64-3-2-1")
-    assert found["PadInput"] == BlockBody(0, 0, 1, (), (0, 1, 2, 3))
+    image, padded = (28 * 28 * 64, 28 * 64, 64, 1), (30 * 30 * 64, 30 * 64, 64, 1)
+    strides = tuple(tuple(enumerate(each)) for each in (image, padded))
+    assert found["PadInput"] == BlockBody(0, 0, 1, (), (0, 1, 2, 3), strides)
+    _, window, _ = found["depth_conv2d_nhwc"].accesses
+    # Two iterators move along a row: each has its own stride.
+    assert dict(window) == {
+        **dict(enumerate((padded[0], 2 * padded[1], 2 * padded[2], 1))),
+        4: padded[1],
+        5: padded[2],
+    }
     (read,) = found["depth_conv2d_nhwc"].reads
     assert read.producer == "PadInput"
     assert read.axes == (

@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 
 from toolkit.records import Knob, Sketch, Task, content_id
@@ -150,14 +149,9 @@ class ToyDataset:
     def enumerated(self) -> dict[str, bool]:
         return dict.fromkeys(self._tasks, self._complete)
 
-    def sources(self) -> pl.DataFrame:
-        """One source, or one for each network of ``networks``."""
-        rows = [
-            {"source_id": source, "labels": orjson.dumps({"network": network}).decode()}
-            for source, network in self.networks.items()
-        ]
-        schema = {"source_id": pl.String, "labels": pl.String}
-        return pl.DataFrame(rows or [{"source_id": "log", "labels": "{}"}], schema=schema)
+    def source_labels(self) -> dict[str, dict[str, str]]:
+        """Labels of one source for each network of ``networks``."""
+        return {source: {"network": network} for source, network in self.networks.items()}
 
     def fingerprint(self) -> str:
         return content_id(repr(self._rows))

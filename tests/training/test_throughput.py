@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_autotvm import SHAPES, write_autotvm
 
-from toolkit.cli.demo import _quick_recipe
+from toolkit.cli.commands.demo import _quick_recipe
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, LeakError, ModelError
 from toolkit.training import evaluate_model, load_throughput, train_throughput

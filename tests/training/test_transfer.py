@@ -74,7 +74,7 @@ def test_records_of_the_machines_other_tasks_help_as_well(folder: Path, elsewher
     assert result["adapted"]["64"]["pairwise"] > result["adapted"]["0"]["pairwise"] + 0.03
 
 
-@pytest.mark.parametrize("method", ["process", "stacked", "residual", "both"])
+@pytest.mark.parametrize("method", ["residual", "both"])
 def test_it_sees_what_it_is_given_and_nothing_else(
     folder: Path, elsewhere: Dataset, method: str
 ) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -58,15 +58,12 @@ def folder_at(text: str) -> Path:
         raise typer.BadParameter(str(error)) from None
 
 
+FolderOption = partial(Option, parser=folder_at, metavar="FOLDER")
+
 Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
 DatasetDir = Annotated[
     Path | None,
-    Option(
-        "--dataset",
-        parser=folder_at,
-        metavar="FOLDER",
-        help="Dataset folder, or its URL (default: tuning/dataset).",
-    ),
+    FolderOption("--dataset", help="Dataset folder, or its URL (default: tuning/dataset)."),
 ]
 Seed = Annotated[int, Option(min=0, max=SEED_MAX, help="Seed of all random draws.")]
 Interval = Annotated[float, Option(min=0.1, help="With --follow: seconds between checks.")]
@@ -76,11 +73,7 @@ Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repe
 Machines = Annotated[list[str] | None, Option(help="Only what this machine measured; repeatable.")]
 Models = Annotated[
     list[Path] | None,
-    Option(
-        parser=folder_at,
-        metavar="FOLDER",
-        help="Model folder, or its URL; repeatable (default: tuning/models).",
-    ),
+    FolderOption(help="Model folder, or its URL; repeatable (default: tuning/models)."),
 ]
 # Options of the commands that measure.
 Target = Annotated[
@@ -103,6 +96,9 @@ Device = Annotated[
     str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
 ]
 Machine = Annotated[str | None, Option(help="Name of this machine in the logs (default: its CPU).")]
+AnsorWorkloads = Annotated[
+    list[Path] | None, Option(help="Python file that registers Ansor workloads; repeatable.")
+]
 
 ClusterPlace = Annotated[
     str | None,
@@ -139,6 +135,8 @@ CURES = {
     errno.EISDIR: "it is a folder where a file is needed: give another path",
     errno.EMFILE: "allow more open files (ulimit -n), or use fewer --workers",
 }
+SEE_WHY = 'see why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"'
+"""Cure where no line of a log is a record."""
 
 
 def opened_dataset(folder: Path | None) -> Dataset:

@@ -30,10 +30,7 @@ WORDS = {"Path": "PATH", "int": "N", "float": "NUMBER", "str": "TEXT"}
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument or option: its names, its value, and its help.
-
-    ``value`` is a word for its value, empty for a switch.
-    """
+    """One argument or option; ``value`` is a word for its value, empty for a switch."""
 
     names: tuple[str, ...]
     value: str

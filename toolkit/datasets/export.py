@@ -11,7 +11,7 @@ import polars as pl
 
 from toolkit import show
 from toolkit.atomic import write_together
-from toolkit.datasets.read.labels import source_labels
+from toolkit.datasets.manifest import cannot_write
 from toolkit.datasets.read.open import Dataset
 from toolkit.datasets.read.query import select_records
 from toolkit.datasets.read.rows_out import check_targets
@@ -102,7 +102,7 @@ def export(
             f"no selected record can be written as {format}: their formats are {', '.join(found)}",
             cure=f"export them as {own}",
         )
-    labels = source_labels(dataset.sources())
+    labels = dataset.source_labels()
     if writes is not None and not mixed:
         _refuse_mixed(dataset, fitting, labels)
     selection = Selection(
@@ -115,11 +115,8 @@ def export(
             folder.mkdir(parents=True, exist_ok=True)
         write_together(files)
     except OSError as error:
-        raise DatasetError(
-            f"cannot be written: {error.strerror or error}",
-            where=error.filename or out,
-            cure="make room on the disk, or write to another place",
-        ) from None
+        cure = "make room on the disk, or write to another place"
+        raise cannot_write(error.filename or out, error, cure) from None
     written = fitting.height
     if not format_named(format).repeats:
         written = fitting.select("task_id", "candidate_id").n_unique()

@@ -204,13 +204,13 @@ def save(folder: Path, manifest: Manifest) -> None:
         raise cannot_write(folder / FILE, error) from None
 
 
-def cannot_write(path: Path, error: OSError) -> DatasetError:
-    """Return the error for a file of a dataset that cannot be written."""
-    return DatasetError(
-        f"cannot be written: {error.strerror or error}",
-        where=path,
-        cure="earlier commits are kept; make room on the disk and ingest again",
-    )
+def cannot_write(
+    path: str | Path,
+    error: OSError,
+    cure: str = "earlier commits are kept; make room on the disk and ingest again",
+) -> DatasetError:
+    """Return the error for a file that cannot be written (by default: one of a dataset)."""
+    return DatasetError(f"cannot be written: {error.strerror or error}", where=path, cure=cure)
 
 
 def _checksum(data: dict[str, Any]) -> str:

@@ -10,7 +10,8 @@ import orjson
 import polars as pl
 from numpy.typing import NDArray
 
-from toolkit.records import Knob, Sketch, Task
+from toolkit.logs.rows.identity import sketch_of, task_of
+from toolkit.records import Sketch, Task
 from toolkit.schema import SKETCHES, TASKS
 
 Item = TypeVar("Item")
@@ -42,21 +43,16 @@ def read_tasks(frame: pl.LazyFrame) -> dict[str, Task]:
     found = {}
     for row in frame.collect().iter_rows(named=True):
         row |= {name: orjson.loads(row[name]) for name in ("arguments", "hardware")}
-        found[row["task_id"]] = Task(**row | {"extents": tuple(row["extents"])})
+        found[row["task_id"]] = task_of(row)
     return found
 
 
 def read_sketches(frame: pl.LazyFrame) -> dict[str, Sketch]:
     """Sketches of a table (``schema.SKETCHES``) by id."""
     return {
-        row["sketch_id"]: Sketch(**row | {"knobs": tuple(map(_knob, orjson.loads(row["knobs"])))})
+        row["sketch_id"]: sketch_of(row | {"knobs": orjson.loads(row["knobs"])})
         for row in frame.collect().iter_rows(named=True)
     }
-
-
-def _knob(entry: dict[str, Any]) -> Knob:
-    choices, labels = entry.pop("choices"), tuple(map(tuple, entry.pop("labels")))
-    return Knob(**entry, choices=None if choices is None else tuple(choices), labels=labels)
 
 
 def decision_matrix(decisions: pl.Series, width: int) -> NDArray[np.int64]:

@@ -43,18 +43,6 @@ def is_remote(folder: Path) -> bool:
     return not isinstance(folder, Path)
 
 
-def local_folder(folder: str | Path) -> Path:
-    """Return a local folder to write a dataset into; raise ``ToolkitError`` for a URL."""
-    found = folder_at(folder)
-    if is_remote(found):
-        raise ToolkitError(
-            "logs can only be ingested into a folder on this machine",
-            where=found,
-            cure="ingest into a local folder, then: toolkit merge FOLDER --out URL",
-        )
-    return found
-
-
 @contextmanager
 def store_errors(folder: Path) -> Iterator[None]:
     """Turn errors of an object store's library (no address, no key) into ``OSError``."""

@@ -17,7 +17,7 @@ EXTRACTORS = Registry(
         "primitives": "toolkit.features.extractors.primitives:PrimitivesExtractor",
         "relations": "toolkit.features.extractors.relations:RelationsExtractor",
         "per-store": "toolkit.features.extractors.per_store:PerStoreExtractor",
-        "per-statement": "toolkit.features.extractors.per_statement:PerStatementExtractor",
+        "per-statement": "toolkit.features.extractors.per_store:PerStatementExtractor",
         "parameters": "toolkit.features.extractors.parameters:ParametersExtractor",
         "ansor-per-store": "toolkit.features.extractors.ansor_store:AnsorStoreExtractor",
     },

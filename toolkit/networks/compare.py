@@ -26,6 +26,7 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT, Judgement, Rules
 from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.device import Device
+from toolkit.live.measure.machine import target_threads
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.progress import Step
@@ -128,26 +129,17 @@ def _why(result: MeasureResult) -> str:
 
 
 def read_networks(
-    tuned: Program,
-    others: dict[str, Program],
-    target: str,
-    protocol: Protocol,
-    seconds: float,
-    seed: int,
-    step: Step,
+    tuned: Program, others: dict[str, Program], target: str, seconds: float, seed: int, step: Step
 ) -> tuple[Confirmation, dict[str, list[float]]]:
     """Measure a compiled network and others: in turns, and each alone before and after.
 
-    Returns the confirmation (empty without others) and, by arm, the result of ``read_alone``. The
-    ratio of a judgement is the other network's latency over the compiled network's.
+    Returns what ``compare`` does (empty without others) and, by arm, what ``read_alone`` does.
     """
-    arms = {INCUMBENT: tuned, **others}
+    arms, protocol = {INCUMBENT: tuned, **others}, network_protocol(target_threads(target))
     share = ALONE_SHARE * seconds
     alone = read_alone(arms, target, protocol, share)
     step.advance(share)
-    read = Confirmation()
-    if others:
-        read = compare(tuned, others, target, protocol, seconds - 2.0 * share, seed, step)
+    read = compare(tuned, others, target, seconds - 2.0 * share, seed, step)
     # Measured again, since a machine may be slow for half a minute.
     for name, medians in read_alone(arms, target, protocol, share, least=0).items():
         alone[name] += medians
@@ -156,13 +148,7 @@ def read_networks(
 
 
 def compare(
-    tuned: Program,
-    others: dict[str, Program],
-    target: str,
-    protocol: Protocol,
-    seconds: float,
-    seed: int,
-    step: Step,
+    tuned: Program, others: dict[str, Program], target: str, seconds: float, seed: int, step: Step
 ) -> Confirmation:
     """Measure a compiled network and others in turns, until the rules end it or time is up.
 
@@ -172,7 +158,7 @@ def compare(
         tuned,
         others,
         target=target,
-        protocol=protocol,
+        protocol=network_protocol(target_threads(target)),
         rules=Rules(),
         seconds=seconds,
         rng=np.random.default_rng(seed),

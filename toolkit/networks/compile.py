@@ -47,13 +47,7 @@ from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.importing.files import for_runtimes
 from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.peak import peak_gflop_per_s
-from toolkit.networks.selection import (
-    MOST,
-    RecordChoice,
-    choose_in_network,
-    read_records,
-    scheduled,
-)
+from toolkit.networks.selection import MOST, choose_in_network, read_records, scheduled
 from toolkit.networks.unmeasured import add_first_picks
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result
@@ -171,8 +165,8 @@ def compile_network(
             model = for_runtimes(model, shapes or {}, Path(folder))
         others = _others(against, model, inputs, out)
         out.mkdir(parents=True, exist_ok=True)
-        facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
-        selection = RecordChoice({}) if database is None else read_records(graph, database, target)
+        facts = dict[str, Any](network=graph.name, target=target, threads=threads, inputs=inputs)
+        selection = read_records(graph, database, target)
         coverage = coverage_of(graph, scheduled(graph, selection, target))
         if guides is not None:
             add_first_picks(
@@ -189,7 +183,13 @@ def compile_network(
             write_network(module, target, draft, objects)
             step.advance()
         with progress.step("check the outputs", 1.0) as step:
-            reference, program = _reference(graph, Path(folder), target, model, inputs, objects)
+            known = [name for name in installed_runtimes(model) if name in REFERENCES]
+            reference = known[0] if known else "the unscheduled network"
+            if known:
+                program = arm(reference, model or "", inputs)
+            else:
+                write_network(graph.module, target, Path(folder), objects)
+                program = arm("tvm", folder, inputs)
             made = arm("tvm", draft, inputs)
             difference, unchecked = check_outputs(made, program, target, protocol, graph.tolerance)
             step.advance()
@@ -201,8 +201,9 @@ def compile_network(
         read, alone = Confirmation(), dict[str, list[float]]()
         if seconds > 0:
             with progress.step("measure the whole network", seconds) as step:
-                read, alone = read_networks(mine, others, target, protocol, seconds, seed, step)
+                read, alone = read_networks(mine, others, target, seconds, seed, step)
     own = alone.get(INCUMBENT, [])
+    promised_s = None if database is None else _beside(database, RESULT_FILE, "weighted_latency_s")
     count = len(coverage.tuned) + len(coverage.untuned)
     unmeasured = [name for name in coverage.untuned if name in covered.tuned]
     warnings = _untuned_warnings(coverage.untuned, unmeasured, count, database)
@@ -211,12 +212,9 @@ def compile_network(
     warnings += [f"{name} does not run: {error}" for name, error in read.dropped.items()]
     warnings += unsteady(own)
     result = CompileResult(
+        **facts,
         out=str(out),
-        network=graph.name,
         layout=graph.layout,
-        target=target,
-        threads=threads,
-        inputs=inputs,
         functions=count,
         tuned=len(coverage.tuned),
         untuned=coverage.untuned,
@@ -226,7 +224,7 @@ def compile_network(
         difference=difference,
         latency_s=alone_s(own),
         processes_s=own,
-        tasks_latency_s=_promised_s(database),
+        tasks_latency_s=promised_s,
         against=[
             comparison_row(one, read.readings, alone_s(alone[one.challenger]))
             for one in read.judgements
@@ -269,31 +267,14 @@ def _others(
     return found
 
 
-def _reference(
-    graph: Graph,
-    folder: Path,
-    target: str,
-    model: Path | None,
-    inputs: list[dict[str, Any]],
-    objects: ObjectFiles,
-) -> tuple[str, Program]:
-    """Return the reference for the outputs: a runtime, or else the unscheduled network."""
-    for name in installed_runtimes(model):
-        if name in REFERENCES:
-            return name, arm(name, model or "", inputs)
-    write_network(graph.module, target, folder, objects)
-    return "the unscheduled network", arm("tvm", folder, inputs)
-
-
 def _kernels(graph: Graph, out: Path, threads: int) -> list[dict[str, Any]]:
     """Return a row for each kernel, slowest first; none if the network does not run."""
-    read = profile([out], threads, KERNELS_S)
-    rows = []
-    for row in read[0] if read else []:
+    rows: list[dict[str, Any]] = next(iter(profile([out], threads, KERNELS_S)), [])
+    for row in rows:
         del row["ratio"]  # its ratio to itself
         flops = flops_of(graph, function_of(row["kernel"]))
         rate = None if flops is None else 1e-9 * flops * row["calls"] / row["seconds"]
-        rows.append({**row, "gflop_per_s": rate})
+        row["gflop_per_s"] = rate
     return rows
 
 
@@ -312,11 +293,6 @@ def _untuned_warnings(
         found = f"{len(untuned)} of {count} functions use no tuned record: {names}"
     more = f"{len(unmeasured)} of these use a program that was not measured"
     return [found, more] if unmeasured else [found]
-
-
-def _promised_s(database: Path | None) -> float | None:
-    """Return the weighted latency that a search wrote into the folder of its database."""
-    return None if database is None else _beside(database, RESULT_FILE, "weighted_latency_s")
 
 
 def tuned_target(database: Path) -> str | None:

@@ -74,7 +74,10 @@ def run_leg(
         shutil.rmtree(folder, ignore_errors=True)
         database = folder / "database"
         database.mkdir(parents=True)
-        command = _command(name, network, database, seconds, target, settings, models)
+        into = str(database.resolve())
+        command = _stock(network, target, settings, database=into)
+        if name == OURS:
+            command = _tune(network, into, target, settings, models)
         copies, known = [], -1
         with (folder / "leg.log").open("wb") as log:
             begun = time.perf_counter()
@@ -110,23 +113,14 @@ def run_leg(
     return found
 
 
-def _command(
-    name: str,
-    network: Path,
-    database: Path,
-    seconds: float,
-    target: str,
-    settings: NetworkRaceSettings,
-    models: Sequence[str],
+def _tune(
+    network: Path, into: str, target: str, settings: NetworkRaceSettings, models: Sequence[str]
 ) -> list[str]:
-    into = str(database.resolve())
-    if name == STOCK:
-        return _stock(network, target, settings, database=into)
     shapes = [f"{key}={','.join(map(str, extents))}" for key, extents in settings.shapes.items()]
     options: dict[str, Sequence[str]] = {
         "--workload": [str(network.resolve())],
         "--out": [into],
-        "--seconds": [f"{seconds:g}"],
+        "--seconds": [f"{settings.seconds:g}"],
         "--target": [target],
         "--threads": [str(target_threads(target))],
         "--layout": [settings.layout],

@@ -167,8 +167,7 @@ def race_network(
         warnings=warnings,
         seconds=round(time.perf_counter() - begun, 2),
     )
-    content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
-    write_atomically(out / RACE_FILE, content)
+    write_atomically(out / RACE_FILE, orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2))
     return result
 
 
@@ -216,8 +215,7 @@ def _read(
         most_s = TURNS_BELOW * min(once.values(), default=0.0)
         slow = {label: s for label, s in once.items() if s > most_s and label != mine}
         others = {label: program for label, program in others.items() if label not in slow}
-        seconds, seed = settings.read_seconds, settings.seed
-        read = compare(arms[mine], others, target, protocol, seconds, seed, step)
+        read = compare(arms[mine], others, target, settings.read_seconds, settings.seed, step)
     judged = {one.challenger: comparison_row(one, read.readings) for one in read.judgements}
     readings = {mine if label == INCUMBENT else label: s for label, s in read.readings.items()}
     readings |= {label: [s] for label, s in slow.items()}

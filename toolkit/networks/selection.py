@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,34 +50,41 @@ MEMORY_SHARE = 0.25
 LEAST_GAIN = 0.03
 """Share by which a program must be faster in the network than the program that is best alone."""
 
+Traced = tuple[tvm.IRModule, Trace]
+"""A workload and a trace of it."""
+
 
 @dataclass
 class RecordChoice:
     """Records of a network's functions, fastest alone first, and the chosen position of each.
 
-    ``failed``: functions of which all measured programs failed. ``unmeasured``: by function without
-    records, its workload and the trace that is used for it (``add_first_picks``).
+    A record is applied when it is first called; ``None``: TVM refuses it. ``failed``: functions of
+    which all measured programs failed. ``unmeasured``: by function without records, its workload
+    and the trace that is used for it (``add_first_picks``).
     """
 
-    records: dict[str, list[_Stored]]
+    records: dict[str, list[Callable[[], Traced | None]]]
     chosen: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    unmeasured: dict[str, tuple[tvm.IRModule, Trace]] = field(default_factory=dict)
+    unmeasured: dict[str, Traced] = field(default_factory=dict)
 
-    def program_of(self, name: str) -> tuple[tvm.IRModule, Trace] | None:
+    def program_of(self, name: str) -> Traced | None:
         """Return a function's workload and the chosen trace, or the next trace that TVM accepts."""
-        left = self.records[name][self.chosen[name] :]
-        return next((one.program for one in left if one.program is not None), None)
+        left = (applied() for applied in self.records[name][self.chosen[name] :])
+        return next(filter(None, left), None)
 
 
-def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
-    """Look up the best records of a network's functions.
+def read_records(graph: Graph, database: Path | None, target: str) -> RecordChoice:
+    """Look up the best records of a network's functions; there are none without a database.
 
     Raises
     ------
     LiveError
         When the folder holds no database.
     """
+    choice = RecordChoice({})
+    if database is None:
+        return choice
     lines, stored = read_database(database)
     measured: dict[str, list[StoredRecord]] = {}
     for record in stored:
@@ -84,20 +92,20 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
             measured.setdefault(_hash_in(lines[record.workload]), []).append(record)
     with quiet():
         tasks = ms.relax_integration.extract_tasks(graph.module, tvm_target(target))
-    records, failed = {}, []
     for task in tasks:
         module = task.dispatched[0]
         found = measured.get(_hash_in(workload_line(module)), [])
         fastest = sorted(found, key=lambda one: one.seconds)
         if not fastest:
             continue
-        if math.isinf(fastest[0].seconds):
-            failed.append(str(task.task_name))
+        name, most_s = str(task.task_name), NEAR * fastest[0].seconds
+        if math.isinf(most_s):
+            choice.failed.append(name)
             continue
-        most_s = NEAR * fastest[0].seconds
         near = [one.trace for one in fastest[:MOST] if one.seconds <= most_s]
-        records[str(task.task_name)] = [_Stored(module, trace) for trace in near]
-    return RecordChoice(records, dict.fromkeys(records, 0), failed=failed)
+        choice.records[name] = [cache(partial(_applied, module, trace)) for trace in near]
+        choice.chosen[name] = 0
+    return choice
 
 
 def _hash_in(line: str) -> str:
@@ -105,23 +113,15 @@ def _hash_in(line: str) -> str:
     return line[: line.find(",")].strip('[ "')
 
 
-class _Stored:
-    """A record of a database; its trace is applied on first use."""
-
-    def __init__(self, module: tvm.IRModule, trace: Any) -> None:
-        self._module, self._trace = module, trace
-
-    @cached_property
-    def program(self) -> tuple[tvm.IRModule, Trace] | None:
-        """The workload, and the trace as TVM's object; ``None``: TVM refuses it."""
-        schedule = replay_trace(self._module, self._trace)
-        return None if schedule is None else (self._module, schedule.trace)
+def _applied(module: tvm.IRModule, trace: Any) -> Traced | None:
+    schedule = replay_trace(module, trace)
+    return None if schedule is None else (module, schedule.trace)
 
 
 def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:
     """Schedule a network's functions with the chosen records and the unmeasured programs."""
     chosen, made = ms.database.MemoryDatabase(), tvm_target(target)
-    taken = [selection.program_of(name) for name in selection.chosen]
+    taken = map(selection.program_of, selection.chosen)
     for task, trace in [*filter(None, taken), *selection.unmeasured.values()]:
         workload = chosen.commit_workload(task)
         arguments = ms.arg_info.ArgInfo.from_prim_func(task["main"])

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
-from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from toolkit.errors import LiveError
@@ -16,7 +15,7 @@ from toolkit.live.space.database import workload_line
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.workloads.named import parse_workload
-from toolkit.networks.codegen.library import is_scheduled
+from toolkit.networks.codegen.library import is_task
 from toolkit.networks.graph.functions import relax_functions
 from toolkit.networks.graph.prepare import CACHE_BYTES, Graph, Layout, prepare
 from toolkit.networks.importing.files import is_model_file, load_model
@@ -95,10 +94,7 @@ def _named(
 
 
 def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
-    """List the tasks of a prepared network, as the compiler looks them up.
-
-    Reshapes are left out: the compiler turns a reshape into a view, but only if it is unscheduled.
-    """
+    """List the tasks of a prepared network, as the compiler looks them up."""
     load_intrinsics(target)
     try:
         extracted = ms.relax_integration.extract_tasks(graph.module, tvm_target(target))
@@ -110,8 +106,7 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
     tasks, cold = [], graph.weight_bytes > CACHE_BYTES
     for task in extracted:
         module = task.dispatched[0]
-        function = module["main"]
-        if not is_scheduled(function) and not relax.analysis.has_reshape_pattern(function):
+        if is_task(module["main"]):
             name = f"{graph.name}:{task.task_name}"
             tasks.append(TuneTask(name, module, float(task.weight), network=True, cold=cold))
     if not tasks:

@@ -90,7 +90,7 @@ class NeighbourGraph:
         self.ordered = np.zeros((len(self.sketches), self.knobs), dtype=bool)
         self.values: list[list[IntArray]] = []
         # A candidate whose sketch has no such knob is a group of its own.
-        self._segments, self._filled = [np.arange(n)], n
+        self._segments = [np.arange(n)]
         for s, sketch in enumerate(self.sketches):
             rows = np.flatnonzero(self.sketch_of == s)
             vectors = np.asarray(decisions[s], dtype=np.int64)
@@ -128,10 +128,9 @@ class NeighbourGraph:
             start = np.cumsum(count) - count
             here, members = np.flatnonzero(owner == other) - start, order[other]
         ordered = rows[order]
-        self.start[k, ordered] = self._filled + start
+        self.start[k, ordered] = sum(map(len, self._segments)) + start
         self.count[k, ordered], self.here[k, ordered] = count, here
         self._segments.append(rows[members])
-        self._filled += len(members)
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
         """Return ``make()``, computed once for each key and shared by all runs on the space."""
@@ -155,8 +154,8 @@ class NeighbourGraph:
 
     def neighbours(self, candidate: int, knob: int | None = None) -> IntArray:
         """Candidates that are one step away: in that knob, or in any."""
-        knobs = range(len(self.sketches[self.sketch_of[candidate]].knobs))
-        found = [self.one_way(candidate, k, None) for k in (knobs if knob is None else (knob,))]
+        knobs = range(self.knobs) if knob is None else (knob,)
+        found = [self.one_way(candidate, k, None) for k in knobs]
         everything: IntArray = np.concatenate([np.empty(0, dtype=np.int64), *found])
         return everything
 
@@ -197,8 +196,7 @@ class NeighbourGraph:
         # Draw among the other count - 1 members: the candidate's own place is skipped.
         drawn = (rng.random(len(candidates)) * (count - 1)).astype(np.int64)
         drawn += (drawn >= here) & (count > 1)
-        moved: IntArray = self.members[self.start[knobs, candidates] + drawn]
-        return moved
+        return np.asarray(self.members[self.start[knobs, candidates] + drawn])
 
     def random_step(self, rng: np.random.Generator, candidates: IntArray) -> IntArray:
         """Move each candidate along a random knob in which it has a neighbour."""
@@ -232,5 +230,4 @@ class NeighbourGraph:
         drawn = low + (rng.random(len(candidates)) * np.maximum(high - low, 0)).astype(np.int64)
         drawn = np.where(~up & ~down & (drawn >= here), drawn + 1, drawn)
         place = self.start[knobs, candidates] + np.where(high > low, drawn, here)
-        moved: IntArray = self.members[place]
-        return moved
+        return np.asarray(self.members[place])

@@ -144,10 +144,7 @@ def run_network(
         i, batch = now.task, now.asked
         asked, measured, best = 0, 0, progress[i].current_s
         # A strategy may ask for fewer than a round at a time, and a miss is not measured.
-        while True:
-            if not batch:
-                progress[i].exhausted = True
-                break
+        while batch:
             asked += len(batch)
             if meanwhile is not None:
                 meanwhile(rounds.look_ahead)
@@ -170,6 +167,8 @@ def run_network(
             begun = time.perf_counter()
             batch = tasks[i].strategy.ask(now.size - measured)
             thought += time.perf_counter() - begun
+        else:
+            progress[i].exhausted = True
         if count_strategy_time and isinstance(clock, SimulatedClock):
             clock.advance(thought)
         rounds.spent += measured

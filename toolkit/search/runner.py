@@ -88,12 +88,10 @@ class SimulatedClock:
 
     def charge(self, trials: Sequence[Trial]) -> list[float]:
         """Advance by the trials' ``elapsed_s``; return the time at which each of them ended."""
-        if not trials:
-            return []
         if self._workers == 1:
-            ends = list(accumulate(map(_elapsed_s, trials), initial=self._now))[1:]
-            self._now = ends[-1]
-            return ends
+            times = list(accumulate(map(_elapsed_s, trials), initial=self._now))
+            self._now = times[-1]
+            return times[1:]
         free = [self._now] * self._workers
         ends = []
         for trial in trials:

@@ -190,23 +190,17 @@ def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
 
 
 def sample_unseen(
-    space: Space,
-    rng: np.random.Generator,
-    n: int,
-    seen: set[str],
-    *,
-    sketch_id: str | None = None,
-    attempts: int = 8,
+    space: Space, rng: np.random.Generator, n: int, seen: set[str]
 ) -> list[Candidate]:
     """Draw up to n distinct candidates outside ``seen``; fewer when the space gives no more.
 
     Doubles the sample each time, so that a nearly exhausted space still yields its last
-    candidates in a few attempts.
+    candidates in a few attempts (at most 8).
     """
     found: dict[str, Candidate] = {}
     size = n
-    for _ in range(attempts):
-        drawn = space.sample(rng, size, sketch_id)
+    for _ in range(8):
+        drawn = space.sample(rng, size)
         for candidate in drawn:
             if candidate.candidate_id not in seen and len(found) < n:
                 found.setdefault(candidate.candidate_id, candidate)

@@ -10,7 +10,8 @@ import pytest
 
 from toolkit.errors import ModelError
 from toolkit.testing.suite import Suite
-from toolkit.training.models.base import Floats, Matrix, Model, TrainingRows
+from toolkit.training.arrays import Floats, Matrix
+from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions
 
 

@@ -119,15 +119,12 @@ class FormulaOracle:
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Return one trial per candidate."""
         self.measured += [candidate.candidate_id for candidate in candidates]
-        trials = []
-        for candidate in candidates:
-            times = (toy_latency(candidate.decisions) * self.factor,) * 3
-            trials.append(
-                Trial(candidate, TrialState.COMPILE, elapsed_s=0.5, error="too big")
-                if candidate.decisions[1] == 16
-                else Trial(candidate, TrialState.OK, times, elapsed_s=1.0)
-            )
-        return trials
+        return [
+            Trial(c, TrialState.COMPILE, elapsed_s=0.5, error="too big")
+            if c.decisions[1] == 16
+            else Trial(c, TrialState.OK, (toy_latency(c.decisions) * self.factor,) * 3, 1.0)
+            for c in candidates
+        ]
 
 
 SECOND = Sketch("s1", "autotvm", "toy-2", (Knob("tile_x", "tile", 0, 2), *SKETCH.knobs[1:]))
@@ -166,8 +163,7 @@ class FiniteSpace(OpenSpace):
 
     def grid_order(self) -> NDArray[np.int64]:
         """All numbers, first knob fastest."""
-        keys = [self.graph.rank[k] for k in range(self.graph.knobs)]
-        return np.lexsort([*keys, self.graph.sketch_of])
+        return np.lexsort([*self.graph.rank, self.graph.sketch_of])
 
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None

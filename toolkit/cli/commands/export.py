@@ -32,7 +32,7 @@ def export(
         ),
     ] = None,
     dataset: common.DatasetDir = None,
-    task: Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")] = None,
+    task: common.Tasks = None,
     best: Annotated[bool, Option("--best", help="Only the best record of a task.")] = False,
     top: Annotated[int | None, Option(min=1, help="Only the N best candidates of a task.")] = None,
     where: Annotated[str | None, Option(help="SQL condition on the columns of records.")] = None,
@@ -147,14 +147,12 @@ def _print_full(frame: Any, most: int | None = None) -> None:
 
     Lines are cut to ``most`` characters, if given.
     """
-    from toolkit.results import plain
-
     width = max((len(name) for name in frame.columns), default=0)
     for number, row in enumerate(frame.iter_rows(named=True)):
         if number:
             say("")
         for name, value in row.items():
             nested = isinstance(value, (list, dict))
-            text = orjson.dumps(plain(value), default=str).decode() if nested else str(value)
+            text = orjson.dumps(value, default=str).decode() if nested else str(value)
             text = text if most is None else _cut(text, max(most - width - 2, 8))
             out.print(f"{name:{width}}  {text}", highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, ClusterPlace, DatasetDir, Json, answer, opened_dataset
+from toolkit.cli import common
 from toolkit.cli.tables import err, note, say
 from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
@@ -21,7 +21,7 @@ ANSOR_STORE = "ansor-per-store"
 
 
 def features(
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     extractor: Annotated[
         str,
         Option(
@@ -32,9 +32,7 @@ def features(
     tvm_python: Annotated[
         str | None, Option(help="Interpreter that has a TVM with Ansor, for ansor-per-store.")
     ] = None,
-    workloads: Annotated[
-        list[Path] | None, Option(help="Python file that registers Ansor workloads; repeatable.")
-    ] = None,
+    workloads: common.AnsorWorkloads = None,
     table: Annotated[
         Path | None,
         Option("--from", help="Parquet or .npz of features made elsewhere, keyed by id."),
@@ -42,26 +40,26 @@ def features(
     name: Annotated[
         str | None, Option(help="Name of the --from features; recipes use stored:NAME.")
     ] = None,
-    cluster: ClusterPlace = None,
-    as_json: Json = False,
+    cluster: common.ClusterPlace = None,
+    as_json: common.Json = False,
 ) -> None:
     """Compute features and store them in the dataset, or import features made elsewhere.
 
     Example: toolkit features --extractor primitives
     """
-    data = opened_dataset(dataset)
+    data = common.opened_dataset(dataset)
     refused: dict[str, str] = {}
     results: list[Mapping[str, Any]]
     if table is not None:
         from toolkit.features.extractors.stored import import_features
 
-        results = [import_features(data, table, name or table.stem, progress=BarProgress())]
+        results = [import_features(data, table, name or table.stem, progress=common.BarProgress())]
     elif extractor == ANSOR_STORE:
         result, refused = _by_older_tvm(data, tvm_python, workloads or [])
         results = [result]
     else:
         results = _computed(data, extractor, cluster)
-    answer({"extractors": results, "refused_workloads": refused}, as_json, _show)
+    common.answer({"extractors": results, "refused_workloads": refused}, as_json, _show)
 
 
 def _show(found: Mapping[str, Any]) -> None:
@@ -96,7 +94,7 @@ def _computed(data: Dataset, extractor: str, place: str | None) -> list[Mapping[
     else:
         found = extractor_named(extractor)
         names[extractor] = [t.task_id for t in tasks.values() if found.supports(t)]
-    progress = BarProgress()
+    progress = common.BarProgress()
     with nullcontext() if place is None else Cluster(place, progress) as cluster:
         return [
             extract(data, extractor_named(name), own, cluster=cluster, progress=progress)
@@ -124,6 +122,6 @@ def _by_older_tvm(
                 where=data.path,
                 cure="register the workloads in a Python file: --workloads FILE",
             )
-        result = extract(data, extractor, own, progress=BarProgress())
+        result = extract(data, extractor, own, progress=common.BarProgress())
         about = {"tvm_version": extractor.tvm_version, "crashes": extractor.crashes}
         return {**result, **about}, extractor.refused

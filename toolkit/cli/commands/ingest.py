@@ -74,10 +74,8 @@ def ingest(
     common.answer(report, json, _show_ingest)
     # A shard may hold only workloads of databases whose records are in other shards.
     if report.lines and not report.total_records and part is None:
-        raise LogError(
-            f"none of {plural(report.lines, 'line')} is a record",
-            cure='see why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
-        )
+        what = f"none of {plural(report.lines, 'line')} is a record"
+        raise LogError(what, cure=common.SEE_WHY)
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
@@ -97,11 +95,8 @@ def merge(
     ],
     folder: Annotated[
         Path | None,
-        Option(
-            "--out",
-            parser=common.folder_at,
-            metavar="FOLDER",
-            help="Dataset to merge into, or its URL (default: tuning/dataset).",
+        common.FolderOption(
+            "--out", help="Dataset to merge into, or its URL (default: tuning/dataset)."
         ),
     ] = None,
     json: common.Json = False,

@@ -143,9 +143,7 @@ def validate(
     tvm_python: Annotated[
         Path | None, Option(help="Interpreter whose TVM has Ansor, to confirm Ansor tasks.")
     ] = None,
-    workloads: Annotated[
-        list[Path] | None, Option(help="Python file that registers Ansor workloads; repeatable.")
-    ] = None,
+    workloads: common.AnsorWorkloads = None,
     device: common.Device = None,
     cores: common.Cores = None,
     seed: common.Seed = 0,
@@ -235,8 +233,8 @@ def audit(
     """Measure a database's winners again, and say which no longer hold on this machine.
 
     A winner no longer holds if another record beats it, if it became slower by more than the other
-    winners did, or if it fails. The database is not changed. The measurements are in audit.json in
-    its folder.
+    winners did, or if it fails. The database is not changed. audit.json in its folder has the
+    measurements; an interrupted audit keeps those of the workloads it reached.
 
     Exit code 3: some winners no longer hold.
 

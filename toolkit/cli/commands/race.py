@@ -178,24 +178,23 @@ def race(
         max_retries=0,
         drop_above=drop_above,
     )
-    outside, inside = _given(asked, OF_METASCHEDULE), _given(asked, OF_ANSOR)
-    if tvm_python is None and inside:
-        raise LiveError(
-            f"only a race inside Ansor takes {_options(inside)}", cure="give --tvm-python, too"
-        )
-    if tvm_python is not None and outside:
-        cure = f"leave out {_options(outside)}"
-        raise LiveError("a race inside Ansor uses Ansor's own builder and tasks", cure=cure)
-    if tvm_python is not None:
-        arms = list(strategy or ANSOR_ARMS)
+    if tvm_python is None:
+        if inside := _given(asked, OF_ANSOR):
+            raise LiveError(
+                f"only a race inside Ansor takes {_options(inside)}", cure="give --tvm-python, too"
+            )
+        arms = list(strategy or [load_trained(models).best_strategy()])
+        arms += ABLATION if ablation else ()
+    else:
+        if outside := _given(asked, OF_METASCHEDULE):
+            cure = f"leave out {_options(outside)}"
+            raise LiveError("a race inside Ansor uses Ansor's own builder and tasks", cure=cure)
         if baseline or ablation or model:
             raise LiveError(
                 "a race inside Ansor has its own arms, and trains its classifier itself",
                 cure="leave out --baseline, --ablation and --model",
             )
-    else:
-        arms = list(strategy or [load_trained(models).best_strategy()])
-        arms += ABLATION if ablation else ()
+        arms = list(strategy or ANSOR_ARMS)
     raced = RaceSettings(
         tuple(dict.fromkeys(arms)),
         tuple(dict.fromkeys(baseline or ())),

@@ -33,10 +33,8 @@ def report(
     dataset: common.DatasetDir = None,
     model: Annotated[
         list[Path] | None,
-        Option(
-            parser=common.folder_at,
-            metavar="FOLDER",
-            help="Folder or URL of a trained model; repeatable (default: tuning/models/*).",
+        common.FolderOption(
+            help="Folder or URL of a trained model; repeatable (default: tuning/models/*)."
         ),
     ] = None,
     simulation: Annotated[
@@ -92,8 +90,7 @@ def report(
             raise DatasetError(
                 "no line was a record: there is nothing to report",
                 where=inputs.dataset,
-                cure='see why: toolkit query "SELECT reason, count(*) FROM rejected '
-                'GROUP BY reason"',
+                cure=common.SEE_WHY,
             )
         return found
 

@@ -95,15 +95,6 @@ def validity(
     _train("validity", dataset, recipe, split, out_dir, threads, cluster, mlflow, as_json)
 
 
-def _split_by(recipe: Any, by: str) -> Any:
-    from toolkit.training.recipes.recipe import SplitBy
-
-    known = get_args(SplitBy)
-    if by not in known:
-        raise BadParameter(f"{by!r} is not one of {', '.join(known)}", param_hint="--split")
-    return recipe.model_copy(update={"split": recipe.split.model_copy(update={"by": by})})
-
-
 def _train(
     kind: str,
     dataset: Path | None,
@@ -118,12 +109,16 @@ def _train(
 ) -> None:
     """Train a model by its recipe, after a search if requested; print how it was judged."""
     from toolkit import training
-    from toolkit.training.recipes.recipe import neighbourhood_of
+    from toolkit.training.recipes.recipe import SplitBy, neighbourhood_of, recipe_toml
     from toolkit.training.table.cores import told_cores
 
     chosen = training.load_recipe(recipe or kind)
     if split is not None:
-        chosen = _split_by(chosen, split)
+        known = get_args(SplitBy)
+        if split not in known:
+            raise BadParameter(f"{split!r} is not one of {', '.join(known)}", param_hint="--split")
+        by_split = chosen.split.model_copy(update={"by": split})
+        chosen = chosen.model_copy(update={"split": by_split})
     folder = out_dir or Workspace().model(kind)
     data = common.opened_dataset(dataset)
     bars = common.BarProgress()
@@ -143,8 +138,6 @@ def _train(
             chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
         result = getattr(training, f"train_{kind}")(data, chosen, folder, **steps)
         if found:
-            from toolkit.training.recipes.recipe import recipe_toml
-
             path = folder / "recipe.toml"
             comment = f"Found by: toolkit train throughput --search {search}"
             path.write_text(recipe_toml(chosen, comment), encoding="utf-8")

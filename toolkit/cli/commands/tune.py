@@ -142,10 +142,8 @@ def tune(
     if any(task.network for task in tasks):
         settings = for_network(settings, stop=trials is None)
         engine["patience"] = NETWORK_PATIENCE
-    if round_size is not None:
-        settings = replace(settings, round_size=round_size)
-    if finalists is not None:
-        settings = replace(settings, finalists=finalists)
+    given: dict[str, Any] = {"round_size": round_size, "finalists": finalists}
+    settings = replace(settings, **{k: value for k, value in given.items() if value is not None})
     if cache_flush is None:
         cache_flush = here.runs_on_cpu(chosen) and any(task.cold for task in tasks)
     protocol = Protocol(
@@ -253,7 +251,6 @@ def lookup(
     rows = []
     for task in named_tasks(workload, chosen, shape, layout, tolerance):
         space = MetaScheduleSpace(DesignSpace(task.module, chosen), machine=here)
-        found = recorded.of(space.task)
         rows.append(
             {
                 "name": task.name,
@@ -267,7 +264,7 @@ def lookup(
                         "records": known.records,
                         "best_latency_s": known.latency_s,
                     }
-                    for known in found
+                    for known in recorded.of(space.task)
                 ],
             }
         )

@@ -75,11 +75,10 @@ def analyse(
     by_task: dict[str, dict[str, list[KnobEffect]]] = {}
     for task_id, sketch_id, own in effects:
         by_task.setdefault(task_id, {})[sketch_id] = own
-    sources = dataset.sources()
     convergence = convergence_of(runs, dataset.enumerated() if enumerated is None else enumerated)
     verdicts = [found.verdict for found in convergence.values()]
     tasks = {}
-    for row in _task_rows(counts, values, task_weights(sources, runs)).iter_rows(named=True):
+    for row in _task_rows(counts, values, task_weights(dataset, runs)).iter_rows(named=True):
         task_id, share = row["task_id"], row["latency_share"]
         gain = convergence[task_id].expected_gain
         tasks[task_id] = TaskAnalysis(
@@ -105,7 +104,7 @@ def analyse(
         ),
         speeds=speeds_of(speeds, corrected=correct_speed),
         knobs=sketch_knobs(effects, dataset.tasks()),
-        tuners=compare_tuners(sources, runs, speeds),
+        tuners=compare_tuners(dataset, runs, speeds),
     )
 
 

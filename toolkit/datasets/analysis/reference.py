@@ -9,7 +9,8 @@ import re
 from toolkit.datasets.analysis import result
 
 _KEYS = {
-    "Analysis": "the top level of `toolkit describe --json`",
+    "Analysis": "`toolkit describe --json`, with `measuring_s` for "
+    "`seconds` and `failures` for `states`",
     "TaskAnalysis": "each entry of `tasks`",
     "Convergence": "`tasks[].convergence`",
     "Backtest": "`backtest`",

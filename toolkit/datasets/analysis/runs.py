@@ -8,7 +8,6 @@ from dataclasses import fields
 import polars as pl
 
 from toolkit.datasets.analysis.result import NEAR, Backtest, Convergence, Verdict
-from toolkit.datasets.read.seconds import dated_seconds, timed_seconds
 
 SHORTEST = 64
 """A run with fewer evaluations is not judged: one batch of TVM's tuners."""
@@ -17,10 +16,30 @@ SMALL_GAIN = 0.01
 NEXT_DOUBLING = 0.5
 """Share of the last doubling's gain that the next one is expected to bring."""
 
+LONGEST_GAP_S = 60.0
+"""A longer gap between timestamps is a pause, not a measurement."""
+
 WHOSE = ["task_id", "source_id", "order", "candidate_id", "sketch_id"]
 MEASURED = ["state", "latency_s", "elapsed_s", "timestamp", "run_times_s"]
 RUN = ["task_id", "source_id"]
 CANDIDATE = ["task_id", "candidate_id"]
+
+
+def timed_seconds() -> pl.Expr:
+    """Recorded elapsed seconds of each record; null if there are none (0 counts as none)."""
+    return pl.when(pl.col("elapsed_s") > 0).then("elapsed_s")
+
+
+def dated_seconds(longest_gap_s: float = LONGEST_GAP_S) -> pl.Expr:
+    """Seconds between a record's timestamp and that of the record before it in its source.
+
+    Rows must be in the order of their source. Null if a record of another task is between the two
+    (the gap includes its time), or if the gap is not in (0, ``longest_gap_s``]: timestamps of real
+    logs run backwards, or are the same within a batch.
+    """
+    gap = pl.col("timestamp").diff().over("source_id")
+    next_to_it = pl.col("order").diff().over("source_id") == 1
+    return pl.when(next_to_it & (gap > 0) & (gap <= longest_gap_s)).then(gap)
 
 
 def prepare(records: pl.DataFrame) -> pl.DataFrame:

@@ -39,8 +39,9 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
     """
     log = pl.col("latency_s").log().median()
     rows = good.group_by(*RUN, "candidate_id", maintain_order=True).agg(log=log)
+    several, enough = pl.len().over(CANDIDATE) > 1, pl.len().over(RUN) >= SHARED
     # Without a removed run, the remaining runs may share too few candidates: repeat.
-    while (kept := _shared(rows).filter(pl.len().over(RUN) >= SHARED)).height < rows.height:
+    while (kept := rows.filter(several).filter(enough)).height < rows.height:
         rows = kept
     rows = rows.with_columns(
         part=pl.lit(0.0), common=pl.lit(0.0), group=pl.col("source_id").rank("dense")
@@ -75,11 +76,6 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
         .with_columns(apart=(slowdown >= APART) & (slowdown.log() > ERRORS * pl.col("errors")))
         .select(*RUN, "slowdown", "apart")
     )
-
-
-def _shared(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of candidates that several runs measured."""
-    return rows.filter(pl.len().over(CANDIDATE) > 1)
 
 
 def corrected(records: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from toolkit.datasets.analysis.result import NEAR, Bounds, Reached, Tuner, Tuners
-from toolkit.datasets.read.labels import network_weights, source_labels
+from toolkit.datasets.read.labels import network_weights
+from toolkit.datasets.read.open import Dataset
 
 TUNER_LABELS = ("tuner", "strategy", "method", "search")
 MOST_TUNERS = 16
@@ -20,7 +21,7 @@ DEEPEST = 4
 PROFILE_POINTS = 48
 
 
-def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[str, str]] | None:
+def find_tuners(dataset: Dataset, runs: pl.DataFrame) -> tuple[str, dict[str, str]] | None:
     """Return what distinguishes the tuners, and each source's tuner; ``None`` if nothing does.
 
     It is a label of the sources named ``tuner`` (or ``strategy``, ``method``, ``search``). Without
@@ -28,14 +29,14 @@ def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[st
     at least half of the names on average, and the median task under two: logs of several tuners on
     the same tasks are usually stored like this.
     """
-    labels = source_labels(sources)
+    labels = dataset.source_labels()
     for label in TUNER_LABELS:
         found = {source: own[label] for source, own in labels.items() if label in own}
         if len(set(found.values())) > 1:
             return f"label {label}", found
     parts = {
-        source: PurePath(path.replace("::", "/")).parts
-        for source, path in sources.select("source_id", "path").iter_rows()
+        source.source_id: PurePath(source.path.replace("::", "/")).parts
+        for source in dataset.manifest.sources
     }
     levels = []
     for above in range(1, DEEPEST + 1):
@@ -54,14 +55,12 @@ def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[st
     return f"folder {-above} above the file", names
 
 
-def compare_tuners(
-    sources: pl.DataFrame, runs: pl.DataFrame, speeds: pl.DataFrame
-) -> Tuners | None:
+def compare_tuners(dataset: Dataset, runs: pl.DataFrame, speeds: pl.DataFrame) -> Tuners | None:
     """Compare tuners on the tasks that all of them ran; ``None`` without two tuners.
 
     ``runs`` is from ``runs_frame``, ``speeds`` from ``slowdowns``.
     """
-    found = find_tuners(sources, runs)
+    found = find_tuners(dataset, runs)
     if found is None:
         return None
     by, names = found
@@ -153,14 +152,14 @@ def median_interval(values: Sequence[float]) -> Bounds | None:
     return _finite(ordered[rank - 1]), _finite(ordered[-rank])
 
 
-def task_weights(sources: pl.DataFrame, runs: pl.DataFrame) -> dict[str, float]:
+def task_weights(dataset: Dataset, runs: pl.DataFrame) -> dict[str, float]:
     """How often networks run each task (``network_weights``), summed over the networks.
 
     Tasks whose sources have no network label are left out.
     """
     pairs = runs.select("task_id", "source_id").iter_rows()
     found: dict[str, float] = {}
-    for weights in network_weights(pairs, source_labels(sources)).values():
+    for weights in network_weights(pairs, dataset.source_labels()).values():
         for task_id, weight in weights.items():
             found[task_id] = found.get(task_id, 0.0) + weight
     return found

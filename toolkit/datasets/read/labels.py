@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import orjson
-import polars as pl
-
 from toolkit.records import canonical_json
 
 NETWORK_LABELS = ("network", "model")
 """Labels of a source that name the network of its tasks; the first one found counts."""
-
-
-def source_labels(sources: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """Labels of each source (``Dataset.sources``), by id."""
-    return {
-        source_id: {key: str(value) for key, value in orjson.loads(labels or "{}").items()}
-        for source_id, labels in sources.select("source_id", "labels").iter_rows()
-    }
 
 
 def network_weights(

@@ -106,6 +106,13 @@ class Dataset:
         ]
         return pl.DataFrame(rows, schema=LABELS, orient="row")
 
+    def source_labels(self) -> dict[str, dict[str, str]]:
+        """Labels of each file, by source id."""
+        return {
+            source.source_id: {name: str(value) for name, value in source.labels.items()}
+            for source in self.manifest.sources
+        }
+
     def of_machines(self, machines: Iterable[str]) -> Dataset:
         """Return the part that these machines measured, with the files that hold it.
 

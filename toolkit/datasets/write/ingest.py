@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from toolkit.children import available_processors
 from toolkit.cluster import Cluster
-from toolkit.datasets.urls import local_folder
+from toolkit.datasets.urls import folder_at, is_remote
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
 from toolkit.datasets.write.run import LogFile, choose_shard, discover, read_into
@@ -82,7 +82,13 @@ def ingest(
     files = discover(paths, machine, rule)
     if shard is not None:
         choose_shard(files, *shard)
-    folder = local_folder(dataset_dir)
+    folder = folder_at(dataset_dir)
+    if is_remote(folder):
+        raise ToolkitError(
+            "logs can only be ingested into a folder on this machine",
+            where=folder,
+            cure="ingest into a local folder, then: toolkit merge FOLDER --out URL",
+        )
     for word in (machine, str(folder)):
         if word is not None and shown(word) != word:
             raise ToolkitError(f"the name {shown(word)!r} is not UTF-8", cure="choose another name")

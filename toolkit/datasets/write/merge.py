@@ -129,11 +129,7 @@ def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress)
             report = merge(datasets, Path(made) / "merged", progress=progress)
             upload(Path(made) / "merged", out, manifests.FILE)
     except OSError as error:
-        raise DatasetError(
-            f"cannot be written: {error.strerror or error}",
-            where=out,
-            cure="run the same command again",
-        ) from None
+        raise manifests.cannot_write(out, error, "run the same command again") from None
     return replace(report, dataset=str(out))
 
 

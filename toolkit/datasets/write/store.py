@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
@@ -111,22 +111,24 @@ class Store:
             self.changed = True
         return found
 
-    def _learn(self, known: dict[str, T], key: str, new: T, merge: Callable[[T, T], T]) -> None:
-        old = known.get(key)
-        new = new if old is None else merge(old, new)
-        if new is not old:
-            known[key] = new
-            self._tables_changed = True
+    def _learn(
+        self, known: dict[str, T], told: dict[str, T], column: Any, merge: Callable[[T, T], T]
+    ) -> None:
+        # In the order of the rows: the order of a reader depends on what it has read before.
+        places = {key: place for place, key in enumerate(pc.unique(column).to_pylist())}
+        for key in sorted(told, key=lambda key: places.get(key, len(places))):
+            old = known.get(key)
+            new = told[key] if old is None else merge(old, told[key])
+            if new is not old:
+                known[key] = new
+                self._tables_changed = True
 
     def add(self, source: Source, result: BlockResult) -> None:
         """Add the result of some lines of a source, and update the source's counts."""
-        # In the order of the rows: the order of a reader depends on what it has read before.
         tasks = {task.task_id: task for task in result.tasks}
-        for key in _by_row(result.rows["task_id"], tasks):
-            self._learn(self.tasks, key, tasks[key], merge_tasks)
+        self._learn(self.tasks, tasks, result.rows["task_id"], merge_tasks)
         sketches = {sketch.sketch_id: sketch for sketch in result.sketches}
-        for key in _by_row(result.rows["sketch_id"], sketches):
-            self._learn(self.sketches, key, sketches[key], merge_sketches)
+        self._learn(self.sketches, sketches, result.rows["sketch_id"], merge_sketches)
         numbers = id_numbers(result.rows["record_id"])
         fresh = self._known.fresh(numbers)
         rows, repeats = parts.placed(result.rows, source), None
@@ -156,11 +158,7 @@ class Store:
 
     def _learn_ids(self, numbers: NDArray[np.uint64]) -> None:
         self._known.add(numbers)
-        self._count(numbers, 1)
-
-    def _count(self, numbers: NDArray[np.uint64], sign: int) -> None:
-        total = int(numbers.sum(dtype=np.uint64))
-        self.manifest.digest = (self.manifest.digest + sign * total) % 2**64
+        self.manifest.digest = (self.manifest.digest + int(numbers.sum(dtype=np.uint64))) % 2**64
 
     def commit_full(self) -> None:
         """Commit if a part is full; later lines are written again with the next part."""
@@ -277,7 +275,7 @@ class Store:
         self.commit()
         gone = self._drop("records", source)
         self._known.remove(gone)
-        self._count(gone, -1)
+        self.manifest.digest = (self.manifest.digest - int(gone.sum(dtype=np.uint64))) % 2**64
         self._drop("duplicates", source)
         self._drop("rejected", source)
         source.lines = source.records = source.duplicates = source.rejected = 0
@@ -328,9 +326,3 @@ class Store:
 def _committed(folder: Path) -> Manifest:
     """Return the last committed manifest, or an empty one for a new folder."""
     return manifests.load(folder) if (folder / manifests.FILE).exists() else Manifest()
-
-
-def _by_row(column: Any, known: Mapping[str, Any]) -> list[str]:
-    """Return the keys in the order of their first row in a column, then keys without a row."""
-    places = {key: place for place, key in enumerate(pc.unique(column).to_pylist())}
-    return sorted(known, key=lambda key: places.get(key, len(places)))

@@ -30,8 +30,7 @@ class AnsorStoreExtractor(StoreExtractor):
     """Ansor's per-store features, from a worker process of another interpreter.
 
     ``python`` is the interpreter with the older TVM; ``None`` uses only what the dataset holds.
-    ``workloads`` are Python files that register them (``auto_scheduler.register_workload``). An
-    answer (a batch) that takes longer than ``timeout_s`` seconds counts as a crash.
+    ``workloads`` are Python files that register them (``auto_scheduler.register_workload``).
     """
 
     name = "ansor-per-store"
@@ -39,12 +38,9 @@ class AnsorStoreExtractor(StoreExtractor):
     batch = 64
 
     def __init__(
-        self,
-        python: Path | str | None = None,
-        workloads: Sequence[Path | str] = (),
-        timeout_s: float = 120.0,
+        self, python: Path | str | None = None, workloads: Sequence[Path | str] = ()
     ) -> None:
-        super().__init__(children.python(str(WORKER), interpreter=str(python)), timeout_s)
+        super().__init__(children.python(str(WORKER), interpreter=str(python)), timeout_s=120.0)
         self.stored_only = python is None
         self._python = str(python)
         self._known: dict[str, str | None] = {}

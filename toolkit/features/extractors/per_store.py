@@ -1,7 +1,7 @@
-"""Extractor ``per-store``: TVM's own 164 features of every buffer store, folded to one row.
+"""Extractors ``per-store`` and ``per-statement``: TVM's own 164 features of every buffer store.
 
 TVM (``meta_schedule/feature_extractor/per_store_feature.cc``) extracts one row for each store.
-A candidate's row here holds, for each of the 164 columns, the maximum over its stores and the value
+A row of ``per-store`` holds, for each of the 164 columns, the maximum over its stores and the value
 of its busiest store (the one with the most arithmetic), and the number of stores: 329 columns,
 ``ps_max_<i>``, ``ps_main_<i>`` and ``ps_stores``.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import selectors
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +34,9 @@ STORE_COLUMNS = 164
 
 ARITHMETIC = 16
 """Number of first columns, which count arithmetic by kind, log-scaled (TVM's group 1)."""
+
+MOST_STATEMENTS = 8
+"""Stores that are kept; of a longer program those with the least arithmetic are left out."""
 
 WORKER = Path(__file__).with_name("store_worker.py")
 
@@ -108,6 +110,7 @@ class StoreExtractor:
                     where=self._command[0],
                     cure="--tvm-python takes the path of a Python interpreter",
                 ) from None
+            self._lines = children.Lines(self._process)
             ready = self._exchange(self.header)
             if ready is not None:
                 break
@@ -117,29 +120,24 @@ class StoreExtractor:
         self.tvm_version = str(ready.get("tvm"))
 
     def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Send one line of JSON and return the answer; if none comes, end the process."""
+        """Send a message and return the answer; if none comes, end the process."""
         assert self._process is not None
-        stdin, stdout = self._process.stdin, self._process.stdout
+        reply: dict[str, Any] | None = None
         self._killed = False
-        assert stdin is not None and stdout is not None
         try:
-            stdin.write(orjson.dumps(message) + b"\n")
-            stdin.flush()
-            with selectors.DefaultSelector() as selector:
-                selector.register(stdout, selectors.EVENT_READ)
-                if not selector.select(self._timeout_s):
-                    raise TimeoutError
-            return dict(orjson.loads(stdout.readline()))
-        except (OSError, ValueError, TypeError):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=1)  # one that ended may need a moment to be gone
-            self._killed = children.killed_from_outside(self._process)
-            self.close()
-            return None
-        except BaseException:
-            # Interrupted: a late answer would be taken as the answer to the next message.
-            self.close()
-            raise
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                self._lines.send(message)
+                found = self._lines.receive(self._timeout_s)
+                reply = None if found is None else dict(found)
+            if reply is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=1)  # one that ended may need a moment to be gone
+                self._killed = children.killed_from_outside(self._process)
+        finally:
+            # Interrupted, too: a late answer would be taken as the answer to the next message.
+            if reply is None:
+                self.close()
+        return reply
 
     def columns(self) -> tuple[str, ...]:
         """Names of a row's columns."""
@@ -190,8 +188,7 @@ class StoreExtractor:
 class PerStoreExtractor(StoreExtractor):
     """TVM's per-store features, one candidate at a time.
 
-    ``command`` runs the worker, also in another interpreter. A candidate that takes longer than
-    ``timeout_s`` seconds counts as a crash.
+    ``command`` runs the worker, also in another interpreter.
     """
 
     name = "per-store"
@@ -235,3 +232,28 @@ class PerStoreExtractor(StoreExtractor):
             f"TVM cannot load this workload: {why}",
             cure="use the extractor 'primitives', which needs no TVM",
         )
+
+
+class PerStatementExtractor(PerStoreExtractor):
+    """Extractor ``per-statement``: TVM's features of every store, kept apart.
+
+    A model that adds up a score of each statement (Zheng et al. 2020, section 5.2) needs the stores
+    themselves, which ``per-store`` folds. A candidate's row holds them side by side as
+    ``ps_<k>_<i>``: column ``i`` of the store with the ``k``-th most arithmetic, from 0 on; stores
+    that do as much stay in the program's order. Places beyond a program's stores are NaN.
+    """
+
+    name = "per-statement"
+
+    def columns(self) -> tuple[str, ...]:
+        """Names of a row's columns, store after store."""
+        stores, own = range(MOST_STATEMENTS), range(STORE_COLUMNS)
+        return tuple(f"{self.prefix}_{k}_{i}" for k in stores for i in own)
+
+    def row(self, stores: Floats) -> NDArray[np.float32]:
+        """Lay a ``(stores, 164)`` matrix out as one row, the busiest store first."""
+        arithmetic = stores[:, :ARITHMETIC].sum(axis=1)
+        kept = stores[np.argsort(-arithmetic, kind="stable")[:MOST_STATEMENTS]]
+        result = np.full((MOST_STATEMENTS, STORE_COLUMNS), np.nan, dtype=np.float32)
+        result[: len(kept)] = kept
+        return result.reshape(-1)

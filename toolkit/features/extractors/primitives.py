@@ -23,7 +23,7 @@ from toolkit.features.loops.parallel import (
 from toolkit.features.loops.roles import assign_roles
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.loops.trace_nest import trace_nest
-from toolkit.features.task.hardware import cores_of, is_gpu
+from toolkit.features.task.hardware import cores_of, is_gpu, vector_registers
 from toolkit.records import Task
 
 
@@ -31,7 +31,7 @@ class PrimitivesExtractor(ColumnsExtractor):
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 11
+    version = 12
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""
@@ -52,10 +52,21 @@ class PrimitivesExtractor(ColumnsExtractor):
             columns.update(region_columns(nest.regions, cores, nest.least))
             if nest.work is not None:
                 columns.update(work_columns(nest.work))
+            if nest.sums is not None:
+                columns.update(_kept_columns(*nest.sums, vector_registers(task)))
             loops = [(roles[knob], extent) for knob, extent in nest.fused if knob in roles]
             if loops:
                 columns.update(share_columns(tiling, loops, nest.parallel, cores))
         return columns
+
+
+def _kept_columns(sums: Floats, additions: Floats, registers: int) -> dict[str, Floats]:
+    """Columns of the sums that stay in registers; where they do not fit, each addition stores."""
+    return {
+        "kept_fill": sums / registers,
+        "kept_additions": additions,
+        "stores_per_step": np.where(sums <= registers, 1.0 / additions, 1.0),
+    }
 
 
 def nest_of(group: CandidateGroup) -> Nest:

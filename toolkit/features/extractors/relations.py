@@ -126,21 +126,18 @@ def contexts(tiling: Tiling) -> tuple[Floats, Floats, Floats]:
     is not read is NaN, and so is everything where no loop is known.
     """
     order, rows = loop_order(tiling), tiling.rows
-    unknown = np.nan if not order else 1.0
-    sizes: dict[str, Floats | float] = dict.fromkeys(ROLES, np.full(rows, unknown))
-    steps, outside = [np.full(rows, unknown)], [np.full(rows, unknown)]
+    extents = [tiling.factors[role][level] for role, level in order]
+    statement = np.full(rows, 1.0 if order else np.nan)
+    steps, outside = (np.multiply.accumulate([statement, *x]) for x in (extents[::-1], extents))
+    sizes: dict[str, Floats | float] = dict.fromkeys(ROLES, statement)
     touched = [tiling.operation.elements(sizes)]
-    for role, level in order[::-1]:
-        extent = tiling.factors[role][level]
+    for (role, _), extent in zip(order[::-1], extents[::-1], strict=True):
         sizes[role] = sizes[role] * extent
-        steps.append(steps[-1] * extent)
         touched.append(tiling.operation.elements(sizes))
-    for role, level in order:
-        outside.append(outside[-1] * tiling.factors[role][level])
     operands = zip(*touched, strict=True)
     elements = np.array([[np.broadcast_to(x, rows) for x in operand] for operand in operands])
     elements[elements <= 0] = np.nan
-    return elements, np.array(steps) / elements, np.array(outside[::-1])
+    return elements, steps / elements, outside[::-1]
 
 
 def sample(by: Floats, of: Floats, pick: Callable[..., Any]) -> Floats:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import Floats
-from toolkit.features.loops.nest import Loop
+from toolkit.features.loops.nest import Loop, product
 from toolkit.logs.formats.metaschedule.bodies import BlockBody, IndexTerm, Read
 
 ROOT, INLINED = -1, -2
@@ -61,6 +62,14 @@ class Placed:
         return first + sorted(others, key=lambda loop: loop.reduces) if first else self.loops
 
 
+class OwnLoops(NamedTuple):
+    """Loops of a block, outermost first, for the candidates ``where``; ``around`` are outside."""
+
+    where: Bools
+    around: Floats
+    loops: Sequence[Loop]
+
+
 class Executions:
     """Iterations of a program's blocks: arrays of one row per block, one column per candidate.
 
@@ -74,6 +83,7 @@ class Executions:
         self.blocks, self.rows = blocks, rows
         self.ones = np.ones(rows)
         self.depth = np.stack([np.broadcast_to(block.depth, rows) for block in blocks])
+        self.places = {block.name: place for place, block in enumerate(blocks)}
         self.readers = self._readers()
         self.into = self._targets()
         volumes = [np.broadcast_to(block.volume, rows) for block in blocks]
@@ -88,9 +98,16 @@ class Executions:
                 self._last(place, loop, loop.extent > 1)
             self.whole.append(box)
         self._paths: dict[int, list[tuple[Bools, Floats, IterVar]]] = {}
+        self._owned: dict[int, list[OwnLoops]] = {}
         self._regions: dict[tuple[int, int, int], Box | None] = {}
         for place in np.flatnonzero((self.depth >= 0).any(axis=1)).tolist():
             self._path(place)
+
+    def own_loops(self, place: int) -> list[OwnLoops]:
+        """A block's own loops, as they are when it has moved; each part is of some candidates."""
+        everywhere = np.ones(self.rows, dtype=np.bool_)
+        unmoved = [OwnLoops(everywhere, 0.0 * self.ones, self.blocks[place].loops)]
+        return self._owned.get(place, unmoved)
 
     def evaluations(self) -> Floats:
         """Number of times that each body is evaluated: an inlined one wherever it is read."""
@@ -109,24 +126,22 @@ class Executions:
 
     def _readers(self) -> list[list[tuple[int, Read]]]:
         """For each block, the later blocks that read it, with their reads."""
-        places = {block.name: place for place, block in enumerate(self.blocks)}
         readers: list[list[tuple[int, Read]]] = [[] for _ in self.blocks]
         for place, block in enumerate(self.blocks):
             for read in block.body.reads if block.body else ():
-                producer = places.get(read.producer, place)
+                producer = self.places.get(read.producer, place)
                 if producer < place:
                     readers[producer].append((place, read))
         return readers
 
     def _targets(self) -> NDArray[np.intp]:
         """Return the block that each block moves into, by candidate."""
-        names = {block.name: place for place, block in enumerate(self.blocks)}
         into = np.empty(self.depth.shape, dtype=np.intp)
         following = np.full(self.rows, len(self.blocks) - 1)
         for place, block in reversed(list(enumerate(self.blocks))):
             readers = sorted({reader for reader, _ in self.readers[place]})
             if block.into is not None:
-                into[place] = names.get(block.into, place)
+                into[place] = self.places.get(block.into, place)
             elif readers:
                 stay = [np.where(self.depth[one] > INLINED, one, into[one]) for one in readers]
                 into[place] = np.min(stay, axis=0)
@@ -165,15 +180,29 @@ class Executions:
             for own, whole in self.whole[place].items():
                 left = np.ceil(whole / walked.get(own, self.ones)) if box is None else box[own]
                 inside[own] = np.where(here, left, inside[own])
-        volume = self.ones
-        for extent in inside.values():
-            volume = volume * extent
-        self.steps[place] = np.where(counted, around * volume, self.steps[place])
-        if counted.any():
-            self.sums[place] = np.where(counted, np.inf, self.sums[place])
-        loops += self._own(place, counted, inside)
+        steps = around * product(inside.values(), self.rows)
+        self.steps[place] = np.where(counted, steps, self.steps[place])
+        self.sums[place] = np.where(counted, np.inf, self.sums[place])
+        around_it = sum((there.astype(np.float64) for there, _, _ in loops), start=0.0 * self.ones)
+        loops += self._own(place, counted, inside, around_it)
+        for target in np.unique(self.into[place][moved & ~counted]).tolist():
+            if target != place:
+                self._behind(place, target, moved & ~counted & (self.into[place] == target))
         self._paths[place] = loops
         return loops
+
+    def _behind(self, place: int, target: int, where: Bools) -> None:
+        """Own loops of a block that moved into its producer: they cover the tile made there."""
+        walked: Box = {}
+        around = 0.0 * self.ones
+        for there, extent, iterator in self._outside(target, self.depth[place], where):
+            walked[iterator] = walked.get(iterator, self.ones) * extent
+            around = around + there
+        loops = [
+            replace(loop, extent=np.ceil(loop.extent / walked.get((loop.place, False), self.ones)))
+            for loop in self.blocks[place].loops
+        ]
+        self._owned[place].append(OwnLoops(where, around, loops))
 
     def _outside(
         self, target: int, depth: Floats, where: Bools
@@ -188,19 +217,25 @@ class Executions:
                 found.append((here, np.where(here, extent, 1.0), iterator))
         return found
 
-    def _own(self, place: int, moved: Bools, inside: Box) -> list[tuple[Bools, Floats, IterVar]]:
+    def _own(
+        self, place: int, moved: Bools, inside: Box, around: Floats
+    ) -> list[tuple[Bools, Floats, IterVar]]:
         """A block's own loops; where it moved, they cover the region of one outer iteration."""
         block = self.blocks[place]
         loops: list[tuple[Bools, Floats, IterVar]] = []
+        self._owned[place] = []
         for mask, own in ((~moved, block.loops), (moved, block.when_moved())):
             left = dict(inside)
+            covering = []
             for loop in own:
                 iterator, extent = (loop.place, loop.reduces), loop.extent
                 if mask is moved:
                     extent = np.minimum(extent, left[iterator])
                     left[iterator] = np.maximum(left[iterator] / extent, 1.0)
-                self._last(place, replace(loop, extent=extent), mask & (extent > 1))
+                covering.append(replace(loop, extent=extent))
+                self._last(place, covering[-1], mask & (extent > 1))
                 loops.append((mask, extent, iterator))
+            self._owned[place].append(OwnLoops(mask, np.where(mask, around, 0.0), covering))
         return loops
 
     def _region(self, place: int, target: int, moved: int) -> Box | None:

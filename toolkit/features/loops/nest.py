@@ -114,6 +114,9 @@ class Nest:
     # Largest step of automatic unrolling; vector lengths of the copies of input and weights.
     unroll: Floats | None = None
     fetch: list[Floats] = field(default_factory=list)
+    # CPU, where the main stage is tiled: vector registers of sums that it adds to in turn, and the
+    # additions to each before it is stored.
+    sums: tuple[Floats, Floats] | None = None
     # Depth at which each movable stage is attached (-1 root, -2 inlined); stages that were inlined,
     # and cache stages that were added.
     located: list[Floats] = field(default_factory=list)
@@ -149,14 +152,3 @@ def product(levels: Iterable[Floats], rows: int) -> Floats:
 def running_product(levels: Sequence[Floats], count: Floats, rows: int) -> Floats:
     """Product of the first ``count`` levels, which differs between candidates."""
     return product((np.where(count > place, x, 1.0) for place, x in enumerate(levels)), rows)
-
-
-def bounded_product(levels: Sequence[Floats], limit: Floats, rows: int) -> Floats:
-    """Product of leading levels while it stays within a limit (TVM's rule of fusing).
-
-    TVM ``src/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``: loops are fused one
-    by one while the product does not exceed the annotated maximal extent.
-    """
-    factors = np.stack([np.ones(rows), *levels])
-    growing = np.logical_and.accumulate(np.cumprod(factors, axis=0) <= limit)
-    return np.asarray(np.where(growing, factors, 1.0).prod(axis=0))

@@ -15,7 +15,6 @@ number of cores are absent where it is unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,24 +22,18 @@ from toolkit.features.base import Floats
 from toolkit.features.loops.executions import INLINED, Executions, Placed
 from toolkit.features.loops.nest import ProgramWork, Region
 from toolkit.features.loops.tiling import Tiling
+from toolkit.features.loops.vectors import Vectors
 
 PROCESSORS = (4, 8, 16, 32)
 """Numbers of processors for which the balance of a parallel loop is given."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Annotated extents of fused loops, and volumes of tensors, contiguous in memory."""
-
-    parallel: Floats
-    vector: Floats
-    runs: frozenset[float]
-
-
 def root_regions(
-    executions: Executions, limits: Limits, main: int
+    executions: Executions, vectors: Vectors, limit: Floats, main: int
 ) -> tuple[list[Region], Floats, list[tuple[str, Floats]]]:
     """Find the nests that remain at the root.
+
+    ``limit`` is the annotated extent of parallel loops.
 
     Returns one region for each block that stays there in any candidate, the extent of the parallel
     loop around the block ``main``, and the loops fused into it, outermost first, with the knob that
@@ -62,7 +55,10 @@ def root_regions(
             continue
         inside = members & (depth >= 0)
         shallowest = np.where(inside, depth, np.inf).min(axis=0)
-        extent, loops = _parallel(block, limits, shallowest, rows)
+        last = len(block.loops) - vectors.loops[place]
+        extent, loops = _parallel(block, limit, shallowest, last)
+        volume = np.broadcast_to(block.volume, rows)
+        extent = np.where(vectors.whole[place], np.ceil(volume / vectors.extents[place]), extent)
         own = (np.where(members, each, 0.0).sum(axis=0) for each in (steps, chained))
         regions.append(Region(np.where(members[place], extent, 1.0), *own))
         around = np.where(home[main] == place, extent, around)
@@ -72,24 +68,16 @@ def root_regions(
 
 
 def _parallel(
-    block: Placed, limits: Limits, shallowest: Floats, rows: int
+    block: Placed, limit: Floats, shallowest: Floats, last: Floats
 ) -> tuple[Floats, list[tuple[str, Floats]]]:
     """Return the extent of a root nest's parallel loop, and its fused loops.
 
-    The extent is 1 where one thread runs the whole nest. Other blocks move in at ``shallowest``.
+    The extent is 1 where one thread runs the whole nest. Other blocks move in at ``shallowest``;
+    loops from ``last`` on are vectorised.
     """
-    extent = np.ones(rows)
-    growing = np.ones(rows, dtype=bool)
+    extent = np.ones(len(last))
+    growing = np.ones(len(last), dtype=bool)
     fused: list[tuple[str, Floats]] = []
-    alone = np.isinf(shallowest)
-    spatial = len(block.loops) > 0 and not any(loop.reduces for loop in block.loops)
-    last = np.full(rows, float(len(block.loops)))
-    if spatial:
-        # Number of last loops that are fused into the vectorised one. A loop that holds another
-        # block cannot be vectorised, nor can those around it.
-        inwards = np.cumprod([loop.extent for loop in reversed(block.loops)], axis=0)
-        vectorised = np.logical_and.accumulate(inwards <= limits.vector).sum(axis=0)
-        last -= np.minimum(vectorised, np.where(alone, last, last - 1 - shallowest))
     for place, loop in enumerate(block.loops):
         if loop.reduces or not growing.any():
             break
@@ -97,12 +85,7 @@ def _parallel(
         length = np.where(taken, loop.extent, 1.0)
         extent = extent * length
         fused.append((loop.source, length))
-        growing = taken & ~(extent > limits.parallel)
-    if spatial:
-        volume = np.broadcast_to(block.volume, rows)
-        permutes = block.body is not None and block.body.permutes
-        whole = alone & (volume > 1) & np.isin(volume, list(limits.runs)) & (not permutes)
-        extent = np.where(whole, np.ceil(volume / limits.vector), extent)
+        growing = taken & ~(extent > limit)
     return extent, fused
 
 
@@ -124,8 +107,7 @@ def share_columns(
 ) -> dict[str, Floats]:
     """Bytes touched by one iteration of the parallel loop, and by all of the busiest thread's.
 
-    ``loops`` are those that were fused, outermost first: the role and the extent of each, 1 where a
-    candidate does not fuse it.
+    ``loops`` are those that were fused: role and extent of each, as in ``root_regions``.
     """
     rounds = np.ceil(extent / cores)
     task = tiling.inside(0, 0)

@@ -12,6 +12,9 @@ from toolkit.features.loops.executions import INLINED, Executions
 from toolkit.features.loops.nest import Loop, ProgramWork
 from toolkit.logs.formats.metaschedule.bodies import BlockBody, IndexTerm, Read
 
+_FAR = 2**20
+"""Factor that makes a stride unequal to all loops inside."""
+
 
 class ProgramBodies:
     """What each block of a program computes and reads, by its name."""
@@ -32,17 +35,21 @@ class ProgramBodies:
         for other, own in self._bodies.items():
             reads = [replace(r, producer=copy) if r.producer == name else r for r in own.reads]
             self._bodies[other] = replace(own, reads=tuple(reads))
-        self._bodies[copy] = BlockBody(0, 0, 0, (_same(name, body.writes),), body.writes)
+        same = (_same(name, body.writes),)
+        self._bodies[copy] = BlockBody(0, 0, 0, same, body.writes, body.accesses[-1:])
 
     def split_sum(self, name: str, first: str, factor: int) -> None:
         """Reduce in two steps (``RFactor``): ``first`` keeps a sum for each step of ``factor``."""
         body = self._bodies.get(name)
         if body is None:
             return
-        self._bodies[first] = replace(body, writes=(*body.writes, factor))
-        self._bodies[name] = BlockBody(
-            1, 0, 0, (_same(first, (*body.writes, factor)),), body.writes
-        )
+        writes = (*body.writes, factor)
+        # The sums lie side by side in the new buffer; how many depends on the candidate.
+        *others, own = body.accesses or ((),)
+        sums = (*((place, _FAR * stride) for place, stride in own), (factor, 1))
+        self._bodies[first] = replace(body, writes=writes, accesses=(*others, sums))
+        same = (_same(first, writes),)
+        self._bodies[name] = BlockBody(1, 0, 0, same, body.writes, (sums, own))
 
     def fuse(self, loops: Sequence[Loop]) -> None:
         """Make one loop of several: each of their iterators moves on once in so many steps."""
@@ -72,7 +79,11 @@ class ProgramBodies:
             for read in body.reads
         )
         writes = tuple(-1 if place in terms else place for place in body.writes)
-        self._bodies[name] = replace(body, reads=reads, writes=writes)
+        # TVM takes what is divided by a length as not moving at all.
+        accesses = tuple(
+            tuple(one for one in access if one[0] not in terms) for access in body.accesses
+        )
+        self._bodies[name] = replace(body, reads=reads, writes=writes, accesses=accesses)
 
     def work(self, executions: Executions, volumes: Mapping[str, int]) -> ProgramWork | None:
         """Return the work of a program's blocks; ``None`` if a block's body is not known.

@@ -115,7 +115,10 @@ class Tiling:
             result[f"{name}_reuse"] = result[f"{name}_volume"] / sum(touched)
             result.update(self.byte_columns(name, touched))
         reg = self.inside(*self.cuts()["reg"])
-        along, aside = self._vector_tile(reg)
+        # The innermost tile's size along the vector, and its size in the other roles.
+        depth = self.factors.get(self.vector) if self.vector in REDUCTION else None
+        along = depth[-1] if depth else reg[self.vector]
+        aside = product((reg[role] for role in self.spatial if role != self.vector), self.rows)
         w = reg["w"] * reg["h"]
         result["reg_accumulators"] = np.ceil(along / lanes) * aside
         result["reg_vector_fill"] = along / (np.ceil(along / lanes) * lanes)
@@ -127,7 +130,7 @@ class Tiling:
             whole = product(levels, self.rows)
             result["ragged"] = result["ragged"] * whole / float(self.operation.extent(role))
         if not self.gpu:
-            result.update(self._processor_columns(reg))
+            result.update(self._processor_columns(reg, along, aside))
         if self.vector not in REDUCTION:
             if not self.spatial:
                 return result
@@ -150,13 +153,9 @@ class Tiling:
             f"{word}_bytes": (data + weight + out) * size,
         }
 
-    def _vector_tile(self, reg: Mapping[str, Floats]) -> tuple[Floats, Floats]:
-        """Return the innermost tile's size along the vector, and its size in the other roles."""
-        aside = product((reg[role] for role in self.spatial if role != self.vector), self.rows)
-        depth = self.factors.get(self.vector) if self.vector in REDUCTION else None
-        return depth[-1] if depth else reg[self.vector], aside
-
-    def _processor_columns(self, reg: Mapping[str, Floats]) -> dict[str, Floats]:
+    def _processor_columns(
+        self, reg: Mapping[str, Floats], along: Floats, aside: Floats
+    ) -> dict[str, Floats]:
         """Registers and loads of the innermost tile for each width a vector register may have.
 
         A target often does not say how wide vectors are (``llvm`` without ``-mcpu``); so all of
@@ -164,7 +163,6 @@ class Tiling:
         """
         size, co = self.operation.element_bytes, reg["co"]
         points = reg["w"] * reg["h"] * reg["n"]
-        along, aside = self._vector_tile(reg)
         result: dict[str, Floats] = {}
         for bits in VECTOR_BITS:
             vectors = np.ceil(along / max(bits / 8 / size, 1.0))

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from functools import lru_cache, partialmethod
-from typing import Any
 
 import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup, Floats
 from toolkit.features.loops.executions import INLINED, ROOT, Executions, Placed
-from toolkit.features.loops.nest import Axis, Loop, Nest, Replay, bounded_product, product
-from toolkit.features.loops.parallel import Limits, root_regions
+from toolkit.features.loops.nest import Axis, Loop, Nest, Replay, product
+from toolkit.features.loops.parallel import root_regions
 from toolkit.features.loops.program import ProgramBodies
+from toolkit.features.loops.vectors import kept_sums, vectorised
+from toolkit.features.task.hardware import vector_bytes
 from toolkit.logs.formats.metaschedule.bodies import read_bodies
 from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.logs.rows.base import BadLine
@@ -27,6 +28,8 @@ from toolkit.records import Task
 
 _VECTOR_LIMIT = "meta_schedule.vectorize"
 _PARALLEL_LIMIT = "meta_schedule.parallel"
+_SUM_BYTES = 4.0
+"""Bytes of a sum, float32."""
 
 
 @lru_cache(maxsize=256)
@@ -55,7 +58,6 @@ class _Replay(Replay):
         self.values: dict[str, Floats] = {}
         self.loops: dict[str, Loop] = {}
         self.tiles: dict[str, list[Axis]] = {}
-        self.order: list[Loop] = []
         self.inlined: set[str] = set()
         self.tiled: set[str] = set()
         self.moved: dict[str, tuple[Floats | float, str | None]] = {}
@@ -175,8 +177,6 @@ class _Replay(Replay):
 
     def _on_reorder(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
         loops = [self._loop(item) for item in inputs]
-        if len(loops) > len(self.order):
-            self.order = loops
         if set(loops) == set(self.nests.get(loops[0].block, [])):
             self.nests[loops[0].block] = loops
 
@@ -237,9 +237,6 @@ class _Replay(Replay):
             self.nest.label = main
         if _PARALLEL_LIMIT in self.limits and self.program:
             self._regions(main)
-        if _VECTOR_LIMIT in self.limits:
-            extents = [loop.extent for loop in self.order[::-1]]
-            self.nest.vector = bounded_product(extents, self.limits[_VECTOR_LIMIT], self.rows)
         self._kernels()
 
     def _regions(self, main: str) -> None:
@@ -256,14 +253,16 @@ class _Replay(Replay):
         volumes = {name: block.volume for name, block in self.known.items()}
         if main not in self.program:
             main = max(self.program, key=lambda name: volumes.get(name, 0))
-        limits = Limits(
-            self.limits[_PARALLEL_LIMIT],
-            self.limits.get(_VECTOR_LIMIT, np.ones(self.rows)),
-            frozenset(_volumes(self.group.task.arguments)),
-        )
         executions = Executions(blocks, self.rows)
+        limit = self.limits.get(_VECTOR_LIMIT, np.ones(self.rows))
+        place, vectors = self.program.index(main), vectorised(executions, limit)
+        if main in self.tiled:
+            step = np.zeros(self.rows) if self.nest.unroll is None else self.nest.unroll
+            lanes = vector_bytes(self.group.task) / _SUM_BYTES
+            self.nest.vector = vectors.extents[place]
+            self.nest.sums = kept_sums(executions, place, vectors, step, lanes)
         self.nest.regions, self.nest.parallel, self.nest.fused = root_regions(
-            executions, limits, self.program.index(main)
+            executions, vectors, self.limits[_PARALLEL_LIMIT], place
         )
         self.nest.work = self.bodies.work(executions, volumes)
         self.nest.least = float(sum(volumes.values())) or None
@@ -299,15 +298,6 @@ class _Replay(Replay):
             for axis, found in lists.items():
                 own = [extent for word, extent in kernel.items() if word.startswith(axis)]
                 found.append(product(own, self.rows))
-
-
-def _volumes(arguments: Any) -> list[float]:
-    """Elements of each tensor among a task's arguments (``["TENSOR", type, shape]``)."""
-    return [
-        float(np.prod([float(extent) for extent in argument[2]]))
-        for argument in (arguments if isinstance(arguments, list) else [])
-        if isinstance(argument, list) and len(argument) == 3 and isinstance(argument[2], list)
-    ]
 
 
 def trace_nest(group: CandidateGroup) -> Nest:

@@ -49,12 +49,21 @@ def vector_bytes(task: Task) -> float:
         return recorded if recorded > 0 else 16.0
     if cpu.startswith(_AVX512) or "avx512" in attributes:
         return 64.0
-    if cpu in _SSE or any(mark in task.target for mark in ("arm", "aarch64", "neon")):
+    if cpu in _SSE or _is_arm(task):
         return 16.0
     if recorded > 0:
         return recorded
     # LLVM's generic x86-64 has 128-bit vectors; named processors usually have wider ones.
     return 32.0 if cpu or attributes else 16.0
+
+
+def vector_registers(task: Task) -> int:
+    """Return the number of a processor's vector registers: 32 of 512 bits and on ARM, else 16."""
+    return 32 if vector_bytes(task) == 64.0 or _is_arm(task) else 16
+
+
+def _is_arm(task: Task) -> bool:
+    return any(mark in task.target for mark in ("arm", "aarch64", "neon"))
 
 
 def cores_of(task: Task) -> float:

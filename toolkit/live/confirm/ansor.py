@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import polars as pl
 
 from toolkit import children
@@ -108,9 +107,7 @@ def _program(row: dict[str, Any], task: Task) -> Program:
         "state": "ok",
         "error_number": 0,
         "elapsed_s": 0.0,
+        # Written as a whole number: the older TVM can read nothing else.
         "timestamp": 0.0,
     }
-    line = orjson.loads(ansor_line(filled, task))
-    # The older TVM writes the time stamp as a whole number, and can read nothing else.
-    line["r"][2], line["r"][3] = 0.0, 0
-    return Program(row["candidate_id"], orjson.dumps(line).decode(), [], 0)
+    return Program(row["candidate_id"], ansor_line(filled, task).decode(), [], 0)

@@ -89,10 +89,11 @@ class AuditedWinner(Result):
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """The content of ``audit.json``.
+    """The content of ``audit.json``, written after each workload.
 
-    ``slowed_by`` is the winners' latency now over their recorded latency (median). ``differs``
-    lists the facts in which this machine differs from the one that measured the database.
+    ``unread`` is the number of workloads that an interrupted audit did not reach. ``slowed_by`` is
+    the winners' latency now over their recorded latency (median). ``differs`` lists the facts in
+    which this machine differs from the one that measured the database.
     """
 
     database: str
@@ -100,6 +101,7 @@ class Audit(Result):
     holds: int
     lost: int
     unknown: int
+    unread: int
     slowed_by: float | None
     differs: list[str]
     machine: dict[str, Any]
@@ -118,7 +120,8 @@ def audit(
 ) -> Audit:
     """Measure the winners of a MetaSchedule database again; write ``audit.json`` into its folder.
 
-    The protocol is that of the database's ``collection.json``, if it has one.
+    ``audit.json`` is written after each workload: an interrupted audit keeps its findings. The
+    protocol is that of the database's ``collection.json``, if it has one.
 
     Raises
     ------
@@ -131,6 +134,11 @@ def audit(
     read_s: dict[str, float] = {}
     readings_s: dict[str, list[float]] = {}
     measured = sorted(records)
+    first = records[measured[0]][0].target
+    noise = machine.noise_warnings(machine.target_threads(first))
+    here = machine_fingerprint(first)
+    before = about.get(MACHINE_FINGERPRINT) or {}
+    differs = differences(before, here) if before else []
     label = "read winners again"
     with writing(database), progress.step(label, float(len(measured))) as step:
         for index in measured:
@@ -146,32 +154,32 @@ def audit(
             winners.append(one)
             if one.recorded_s is not None and (again := standing.seconds.get(str(one.line))):
                 read_s[str(index)], readings_s[str(index)] = one.recorded_s, again
+            factor = slowed_by(read_s, readings_s)
+            found = [_beside(winner, factor) for winner in winners]
+            counts = [winner.finding for winner in found]
+            warnings = list(noise)
+            if differs:
+                warnings.append(
+                    f"the database was measured on a machine with other {', '.join(differs)}"
+                )
+            if nothing := no_verdict(factor):
+                warnings.append(nothing)
+            result = Audit(
+                database=str(database),
+                winners=found,
+                holds=counts.count("holds"),
+                lost=len(counts) - counts.count("holds") - counts.count("unknown"),
+                unknown=counts.count("unknown"),
+                unread=len(measured) - len(winners),
+                slowed_by=factor,
+                differs=differs,
+                machine=machine.describe_machine(),
+                machine_fingerprint=here,
+                warnings=warnings,
+            )
+            content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
+            write_atomically(database / AUDIT_FILE, content)
             step.advance(note=name)
-    factor = slowed_by(read_s, readings_s)
-    winners = [_beside(one, factor) for one in winners]
-    here = machine_fingerprint(records[measured[0]][0].target)
-    before = about.get(MACHINE_FINGERPRINT) or {}
-    differs = differences(before, here) if before else []
-    warnings = machine.noise_warnings(protocol.threads)
-    if differs:
-        warnings.append(f"the database was measured on a machine with other {', '.join(differs)}")
-    if nothing := no_verdict(factor):
-        warnings.append(nothing)
-    counts = [one.finding for one in winners]
-    result = Audit(
-        database=str(database),
-        winners=winners,
-        holds=counts.count("holds"),
-        lost=len(counts) - counts.count("holds") - counts.count("unknown"),
-        unknown=counts.count("unknown"),
-        slowed_by=factor,
-        differs=differs,
-        machine=machine.describe_machine(),
-        machine_fingerprint=here,
-        warnings=warnings,
-    )
-    content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
-    write_atomically(database / AUDIT_FILE, content)
     return result
 
 

@@ -40,11 +40,20 @@ def import_tvm(kind: str) -> Any:
 
 
 @contextlib.contextmanager
-def _functions_listed_once() -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute of a module another value, and its own value again at the end."""
+    usual = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, usual)
+
+
+def _functions_listed_once() -> contextlib.AbstractContextManager[None]:
     """List TVM's global functions again only when their number has changed."""
     from tvm_ffi import registry
 
-    usual = registry.list_global_func_names
     known: list[str] = []
 
     def listed() -> list[str]:
@@ -54,11 +63,7 @@ def _functions_listed_once() -> Iterator[None]:
             known[:] = map(name_of, range(count))
         return known
 
-    registry.list_global_func_names = listed
-    try:
-        yield
-    finally:
-        registry.list_global_func_names = usual
+    return replaced(registry, "list_global_func_names", listed)
 
 
 @contextlib.contextmanager
@@ -87,9 +92,6 @@ def _load_beside_backends() -> None:
     """Load what TVM loads together with its backends: the rest of its runtime, and plugins."""
     from tvm.backend import _autoload_backends as loading
 
-    usual = loading._BUILTIN_BACKENDS
-    loading._BUILTIN_BACKENDS, loading._AUTO_LOAD_DONE = (), False
-    try:
+    loading._AUTO_LOAD_DONE = False
+    with replaced(loading, "_BUILTIN_BACKENDS", ()):
         loading._autoload_backends()
-    finally:
-        loading._BUILTIN_BACKENDS = usual

@@ -143,7 +143,7 @@ class Remote:
 
         def arm(protocol: Protocol) -> Device:
             nonlocal shared
-            if shared is None or not shared.users:
+            if shared is None or shared.closed:
                 shared = self.open(target, protocol)
             return shared
 
@@ -195,21 +195,17 @@ class Remote:
 
 
 class SharedDevice(Device):
-    """A measuring process with several users: it ends when the last user closes it."""
+    """A measuring process that several threads may ask; its users close it together."""
 
     def __init__(self, *about: Any, **more: Any) -> None:
         super().__init__(*about, **more)
-        self.users = 0
+        self.closed = False
         self._one_asks = threading.RLock()
 
-    def __enter__(self) -> SharedDevice:
-        self.users += 1
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.users -= 1
-        if not self.users:
-            self.close()
+    def close(self) -> None:
+        """End the process; the device cannot be used any more."""
+        super().close()
+        self.closed = True
 
     def _ask(self, program: Program, op: str, **more: Any) -> MeasureResult:
         with self._one_asks:

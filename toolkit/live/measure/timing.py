@@ -54,36 +54,29 @@ def make_flush(tvm: Any) -> Callable[[Any], object] | None:
     return flush
 
 
-class CoreUse:
-    """CPU seconds that other processes spent on some cores (Linux: ``/proc/stat``)."""
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+"""Units of ``/proc/stat`` in a second."""
 
-    def __init__(self, cores: list[int]) -> None:
-        self._cores = {f"cpu{core}" for core in cores}
-        self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-        self._busy, self._own, self._wall = self._read()
 
-    def _read(self) -> tuple[float, float, float]:
-        busy = 0.0
-        try:
-            with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123 - a kernel file
-                for line in stat:
-                    name, *fields = line.split()
-                    if name in self._cores:
-                        # The fourth and fifth fields are idle time.
-                        user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
-                        busy += (user + nice + system + irq + softirq + steal) / self._tick
-        except OSError:
-            return 0.0, 0.0, time.perf_counter()
-        own = os.times()
-        return busy, own.user + own.system, time.perf_counter()
+def core_use(cores: list[int]) -> tuple[float, float, float]:
+    """Return the CPU seconds of all processes on these cores and of this one, and the time.
 
-    def foreign_share(self) -> float:
-        """Return the share of the cores' time since construction that other processes used."""
-        busy, own, wall = self._read()
-        available = max(wall - self._wall, 1e-9) * max(len(self._cores), 1)
-        foreign = (busy - self._busy) - (own - self._own)
-        # Rounding by one tick at either end is not a disturbance.
-        return max(0.0, foreign - 2.0 / self._tick) / available
+    The first two are 0 where there is no ``/proc/stat`` (Linux).
+    """
+    names = {f"cpu{core}" for core in cores}
+    busy = 0.0
+    try:
+        with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123 - a kernel file
+            for line in stat:
+                name, *fields = line.split()
+                if name in names:
+                    # The fourth and fifth fields are idle time.
+                    user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+                    busy += (user + nice + system + irq + softirq + steal) / TICKS
+    except OSError:
+        return 0.0, 0.0, time.perf_counter()
+    own = os.times()
+    return busy, own.user + own.system, time.perf_counter()
 
 
 def read_program(
@@ -110,7 +103,7 @@ def read_program(
 
     def read(number: int, repeat: int, min_repeat_ms: int) -> tuple[list[float], float]:
         """Return the seconds of a call for each repeat, and the share of other load."""
-        use = CoreUse(cores)
+        began = core_use(cores)
         if protocol["cache_flush"]:
             # TVM flushes before a repeat, not before a call: so a repeat here is one call.
             share = FLUSHED_SHARE if flush == FLUSH_OF_TVM else 1.0
@@ -122,7 +115,11 @@ def read_program(
         results = list(module.time_evaluator("main", device, **how)(*arguments).results)
         if protocol["cache_flush"]:
             results = [sum(results[i::repeat]) / calls for i in range(repeat)]
-        return results, use.foreign_share()
+        spent = zip(core_use(cores), began, strict=True)
+        busy, own, wall = (now - then for now, then in spent)
+        # Rounding by one tick at either end is not a disturbance.
+        foreign = max(0.0, busy - own - 2.0 / TICKS)
+        return results, foreign / (max(wall, 1e-9) * max(len(set(cores)), 1))
 
     def calls(expected_s: float) -> int:
         """Return how many calls a repeat needs, at so many seconds for a call."""

@@ -145,16 +145,14 @@ class Bench:
         """Return the global function that flushes all arguments except the first."""
         if self._flush is None:
             flush = make_flush(self.tvm) if self._is_here else None
-            if flush is None:
-                self._flush = FLUSH_OF_TVM
-                return self._flush
+            self._flush = FLUSH_OF_TVM if flush is None else FLUSH
+            if flush is not None:
 
-            def flush_all(*_arguments: Any) -> None:
-                for one in self._bytes[1:]:
-                    flush(one)
+                def flush_all(*_arguments: Any) -> None:
+                    for one in self._bytes[1:]:
+                        flush(one)
 
-            self.tvm.register_global_func(FLUSH, flush_all, override=True)
-            self._flush = FLUSH
+                self.tvm.register_global_func(FLUSH, flush_all, override=True)
         return self._flush
 
     @contextlib.contextmanager

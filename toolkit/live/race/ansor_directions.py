@@ -48,18 +48,15 @@ def rows_of(found: Any) -> Any:
     )
 
 
-def loaded(path: str) -> Any:
-    """Return the classifier that ``learn`` wrote to a file; it has one class for each rule."""
+def predictor(path: str) -> Any:
+    """Return a function from features of programs to the number of each one's most promising rule.
+
+    ``path`` is the classifier that ``learn`` wrote; it has one class for each rule.
+    """
     import xgboost
 
-    return xgboost.Booster(model_file=path)
-
-
-def predicted(classifier: Any, found: Any) -> Any:
-    """Return the number of the most promising rule for each program."""
-    import xgboost
-
-    return classifier.predict(xgboost.DMatrix(rows_of(found))).argmax(axis=1)
+    classifier = xgboost.Booster(model_file=path)
+    return lambda found: classifier.predict(xgboost.DMatrix(rows_of(found))).argmax(axis=1)
 
 
 def label(parent: float, children: list[float | None]) -> int:

@@ -150,11 +150,12 @@ class SketchMeans:
 class ChangedRounds:
     """Ansor's round in Python, with the changes of one arm."""
 
-    def __init__(self, bench: AnsorTask, arm: str, seed: int, classifier: Any) -> None:
+    def __init__(self, bench: AnsorTask, arm: str, seed: int, predict: Any) -> None:
         self.bench = bench
         self.sketches = SketchMeans() if arm.startswith("etc") else None
         self.own_evolution = arm != "etc-sketch"
-        self.classifier = classifier
+        self.predict = predict
+        """Returns the rule for each program, from its features; ``None``: rules are drawn."""
         self.rng = np.random.default_rng(seed)
         self.measured: dict[str, Any] = {}
         """By the text of a program: the program, and its seconds (``None``: it failed)."""
@@ -232,9 +233,7 @@ class ChangedRounds:
     def offspring(self, population: list[Any], scores: Any, features: Any) -> list[Any]:
         """Return the next population: parents drawn by score, mutated by a rule."""
         chances = np.where(np.isfinite(scores), np.maximum(scores, 0.0), 0.0) + 1e-9
-        rules = None
-        if self.classifier is not None:
-            rules = DIRECTIONS["predicted"](self.classifier, features)
+        rules = None if self.predict is None else self.predict(features)
         children: list[Any] = []
         shares = chances / chances.sum()
         for parent in self.rng.choice(len(population), size=2 * self.population, p=shares).tolist():
@@ -280,8 +279,8 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     take_round = bench.stock_round
     if spec["arm"] != "stock":
         path = spec["classifier"]
-        classifier = DIRECTIONS["loaded"](path) if path else None
-        take_round = ChangedRounds(bench, spec["arm"], spec["seed"], classifier).round
+        predict = DIRECTIONS["predictor"](path) if path else None
+        take_round = ChangedRounds(bench, spec["arm"], spec["seed"], predict).round
     while bench.trials < spec["trials"]:
         if not take_round(min(BATCH, spec["trials"] - bench.trials)):
             break  # the space has no more programs

@@ -163,9 +163,4 @@ def _parallel(steps: list[Any], rng: Any) -> bool:
     return True
 
 
-CHANGES = {
-    "tile": _tile,
-    "unroll": _unroll,
-    "compute_location": _compute_location,
-    "parallel": _parallel,
-}
+CHANGES = dict(zip(RULES, (_tile, _unroll, _compute_location, _parallel)))  # noqa: B905 - Python 3.7

@@ -149,7 +149,7 @@ def _add_ratios(
         # Programs that no longer run are left out.
         told = [held for held in mine if held.name in ratios]
         answer["steps"][arm] = [{**held.to_dict(), **ratios[held.name]} for held in told]
-        good = as_good_from([held.name for held in told], result.readings) if told else None
+        good = as_good_from([held.name for held in told], result.readings)
         answer["as_good"][arm] = good and {**told[good[0]].to_dict(), "ratio": good[1]}
         if arm == STOCK:
             continue

@@ -27,8 +27,6 @@ def as_good_at(
 ) -> tuple[float, int] | None:
     """Return seconds and trials until an arm held a program that is as good; ``None``: never."""
     steps: Sequence[Mapping[str, Any]] = confirmed["steps"].get(arm, [])
-    if not steps:
-        return None
     readings = confirmed["readings_s"]
     names = [name if (name := f"{arm}, trial {s['trial']}") in readings else None for s in steps]
     found = as_good_from(names, readings, tolerance)

@@ -53,7 +53,6 @@ def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]
     if target is None or theirs is None:
         return row
     row["stock_reached_trials"], row["stock_reached_seconds"] = theirs
-    strict = _within_batch(stock, theirs[0])
     # If stock stopped improving in its first half, the task was too easy to show much.
     row["stock_improves_late"] = theirs[0] > len(stock["trials"]) / 2
     mine = reached(other, target)
@@ -63,7 +62,7 @@ def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]
         return row
     row["reached_trials"], row["reached_seconds"] = mine
     row["s_seconds"] = mine[1] / theirs[1]
-    row["s_seconds_strict"] = mine[1] / strict
+    row["s_seconds_strict"] = mine[1] / _within_batch(stock, theirs[0])
     row["s_trials"] = mine[0] / theirs[0]
     return row
 
@@ -183,8 +182,7 @@ def report_race(
     ]
     again = {(one["task"], one["seed"]): one for one in confirmed}
     for row in rows:
-        if (row["task"], row["seed"]) in again:
-            found = again[row["task"], row["seed"]]
+        if found := again.get((row["task"], row["seed"])):
             add_quality(row, found)
             if found["steps"]:
                 add_tolerances(row, found)

@@ -93,15 +93,11 @@ def factorisations(extent: int, levels: int, max_innermost: int) -> tuple[tuple[
     """Return all ordered factorisations, outermost first, within the limit of the innermost."""
     if levels == 1:
         return ((extent,),) if extent <= max_innermost else ()
-    found: list[tuple[int, ...]] = []
-    for first in divisors(extent):
-        if levels == 2:
-            if extent // first <= max_innermost:
-                found.append((first, extent // first))
-        else:
-            rest = factorisations(extent // first, levels - 1, max_innermost)
-            found.extend((first, *tail) for tail in rest)
-    return tuple(found)
+    return tuple(
+        (first, *rest)
+        for first in divisors(extent)
+        for rest in factorisations(extent // first, levels - 1, max_innermost)
+    )
 
 
 def all_values(choice: Choice) -> Iterator[Any]:

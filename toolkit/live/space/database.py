@@ -60,21 +60,25 @@ class DatabaseWriter:
                 cure="give another --out",
             )
         workloads, records, trials = map(self._lines, self._paths)
-        self._cut(records, trials)
-        self.records = self._parsed(of_records, records[: len(trials)], _is_record)
-        self.trials = self._parsed(of_trials, trials[: len(records)], _is_trial)
+        whole = min(len(records), len(trials))
+        for path, lines in ((of_records, records), (of_trials, trials)):
+            if len(lines) > whole:  # the run stopped between the two files
+                del lines[whole:]
+                write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+        self.records = self._parsed(of_records, records, _is_record)
+        self.trials = self._parsed(of_trials, trials, _is_trial)
         known = self._parsed(self._paths[0], workloads, _is_workload)
         self._indices = {str(line[0]): index for index, line in enumerate(known)}
         self._refused: set[str] | None = None
         self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
         half = [
-            position
-            for position, (record, line) in enumerate(zip(self.records, self.trials, strict=True))
+            record
+            for record, line in zip(self.records, self.trials, strict=True)
             if line["state"] != TrialState.OK.value and record[1][1] != FAILED_RUN_SECS
         ]
-        for position in half:
+        for record in half:
             # The run stopped between the two files. TVM would compile with this wrong program.
-            self.records[position][1][1] = FAILED_RUN_SECS
+            record[1][1] = FAILED_RUN_SECS
         if half:
             self._rewrite()
 
@@ -110,13 +114,6 @@ class DatabaseWriter:
         if not all(map(is_sound, found)):
             raise _damaged(path)
         return found
-
-    def _cut(self, records: list[str], trials: list[str]) -> None:
-        """Cut both files to the same length, after a kill between two writes."""
-        whole = min(len(records), len(trials))
-        for path, lines in ((self._paths[1], records), (self._paths[2], trials)):
-            if len(lines) > whole:
-                write_atomically(path, "".join(f"{line}\n" for line in lines[:whole]).encode())
 
     def workload_index(self, module: tvm.IRModule) -> int:
         """Return the position of a workload; add it if it is new."""

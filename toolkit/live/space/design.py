@@ -113,11 +113,9 @@ class DesignSpace:
 
     def realise(self, sketch: int, chosen: list[Any]) -> Design | None:
         """Apply a trace and the postprocessors; ``None`` when it is not in the space."""
-        schedule = self._applied(chosen)
-        if schedule is None:
-            return None
         chosen = without_postprocessors(chosen)
-        if decisions_of(schedule, (position for position, _ in chosen[1])) != chosen[1]:
+        schedule = self._applied(chosen)
+        if schedule is None or decisions_of(schedule, (p for p, _ in chosen[1])) != chosen[1]:
             return None
         return self._postprocessed(sketch, chosen, schedule)
 

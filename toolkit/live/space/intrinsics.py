@@ -13,12 +13,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
 from toolkit.live.measure.machine import runs_on_cpu
+from toolkit.live.measure.quick_import import replaced
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 ACCELERATORS = ("cuda", "rocm", "hexagon")
@@ -30,9 +28,10 @@ def load_intrinsics(target: str | None = None) -> None:
 
     ``inspect.stack()`` is empty meanwhile: TVM does not need it.
     """
+    no_stack = replaced(inspect, "stack", lambda context=1: [])
     left_out = [f"{PACKAGE}.{name}" for name in ACCELERATORS]
     if target is None or not runs_on_cpu(target):
-        with _no_stack():
+        with no_stack:
             for name in (PACKAGE, *left_out):
                 importlib.import_module(name)
         return
@@ -41,23 +40,8 @@ def load_intrinsics(target: str | None = None) -> None:
     stand_ins = {name: ModuleType(name) for name in left_out if name not in sys.modules}
     sys.modules.update(stand_ins)
     try:
-        with _no_stack():
+        with no_stack:
             importlib.import_module(PACKAGE)
     finally:
         for name in stand_ins:
             del sys.modules[name]
-
-
-@contextmanager
-def _no_stack() -> Iterator[None]:
-    """Make ``inspect.stack()`` return an empty list."""
-    original = inspect.stack
-
-    def empty(context: int = 1) -> list[Any]:
-        return []
-
-    inspect.stack = empty
-    try:
-        yield
-    finally:
-        inspect.stack = original

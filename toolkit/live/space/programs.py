@@ -91,13 +91,12 @@ def load_workload(line: str) -> tvm.IRModule:
     Raises ``LiveError`` when this TVM cannot load it.
     """
     try:
-        module: tvm.IRModule = ms.database.Workload.from_json(orjson.loads(line)).mod
+        return ms.database.Workload.from_json(orjson.loads(line)).mod
     except Exception as error:
         raise LiveError(
             f"TVM {tvm.__version__} cannot load this workload: {tvm_says(error)[:160]}",
             cure="only the TVM that wrote it can rebuild it; training and replays do not need that",
         ) from None
-    return module
 
 
 def replay_trace(module: tvm.IRModule, trace: list[Any]) -> Schedule | None:

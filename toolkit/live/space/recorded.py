@@ -10,7 +10,6 @@ import orjson
 import polars as pl
 
 from toolkit.datasets import Dataset
-from toolkit.datasets.read.labels import source_labels
 from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import MACHINE_FINGERPRINT, Candidate, Task, Trial
@@ -120,7 +119,7 @@ class Recorded:
     @cached_property
     def _fingerprints(self) -> dict[str, set[str]]:
         """Fingerprints of the machines that measured each task, if their logs have them."""
-        labels = source_labels(self._dataset.sources())
+        labels = self._dataset.source_labels()
         pairs = self._dataset.records(["task_id", "source_id"]).unique().collect()
         found: dict[str, set[str]] = {}
         for task_id, source_id in pairs.iter_rows():

@@ -90,13 +90,10 @@ class MetaScheduleSpace:
         """
         recorded = orjson.loads(schedule) if isinstance(schedule, str) else schedule
         chosen = without_postprocessors(recorded)
-        sketch_id = read_skeleton(chosen[0]).sketch.sketch_id
-        if sketch_id not in self._index:
+        sketch = self._index.get(read_skeleton(chosen[0]).sketch.sketch_id)
+        if sketch is None or (not proven and self.design.realise(sketch, chosen) is None):
             return None
-        if proven:
-            return self._candidate(self._index[sketch_id], chosen)
-        design = self.design.realise(self._index[sketch_id], chosen)
-        return None if design is None else self._candidate(design.sketch, design.chosen)
+        return self._candidate(sketch, chosen)
 
     def realise(self, candidate: Candidate) -> Design | None:
         """Return the scheduled program; ``None`` if TVM refuses it after all.

@@ -35,10 +35,7 @@ LOOK_AGAIN = 0.1
 class AvoidingOracle:
     """Measures, through another oracle, the candidates that are not predicted to be a waste.
 
-    Attributes
-    ----------
-    avoided
-        Number of candidates that were left out so far.
+    ``avoided`` is the number of candidates that were left out so far.
     """
 
     def __init__(self, oracle: Oracle, space: MetaScheduleSpace) -> None:

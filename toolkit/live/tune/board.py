@@ -33,29 +33,21 @@ class Board:
         if latency is not None:
             self.best[name] = min(latency, self.best.get(name, latency))
         now = self._clock.now()
-        rate = 60.0 * self.trials / max(now - self.started, 1e-9)
-        note = f"{self._so_far(name)}, {rate:.0f} trials/min, {self.failures} failed"
-        self._step.advance(note=note, values=self._values(name, now))
-
-    def _values(self, name: str, now: float) -> dict[str, float]:
-        """Return the figures of this trial; the network's latency once each task has a success.
-
-        The best latency is of one task, so the task's name follows a slash.
-        """
+        weighted = sum(self._weights[one] * best for one, best in self.best.items())
+        missing = len(self._weights) - len(self.best)
+        # A best latency is of one task, so the task's name follows a slash. The network has a
+        # latency once each task has a success.
         values = {"seconds": now, "trials": self.trials, "failed": self.failures}
         if name in self.best:
             values[f"best_latency_s/{name}"] = self.best[name]
-        if len(self.best) == len(self._weights):
-            values["weighted_latency_s"] = self._weighted()
-        return values
-
-    def _weighted(self) -> float:
-        return sum(self._weights[one] * best for one, best in self.best.items())
-
-    def _so_far(self, name: str) -> str:
+        if not missing:
+            values["weighted_latency_s"] = weighted
         if len(self._weights) == 1:
             best = seconds(self.best[name]) if name in self.best else "no success yet"
-            return f"{name}: best {best}"
-        whole = seconds(self._weighted())
-        missing = len(self._weights) - len(self.best)
-        return f"all tasks: {whole}" + (f" ({missing} tasks without a success)" if missing else "")
+            so_far = f"{name}: best {best}"
+        else:
+            so_far = f"all tasks: {seconds(weighted)}"
+            so_far += f" ({missing} tasks without a success)" if missing else ""
+        rate = 60.0 * self.trials / max(now - self.started, 1e-9)
+        note = f"{so_far}, {rate:.0f} trials/min, {self.failures} failed"
+        self._step.advance(note=note, values=values)

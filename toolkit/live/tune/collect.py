@@ -29,9 +29,6 @@ from toolkit.workspace import folder_name
 TOGETHER = 32
 """Programs that are built at the same time and then measured, before the next ones are made."""
 
-Chosen = tuple[int, list[Any]]
-"""A program: its sketch and its trace."""
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -67,6 +64,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Job:
+    """A program (its sketch and its trace) that is to be measured, and where it comes from."""
+
     sketch: int
     chosen: list[Any]
     occasion: int = 0
@@ -183,27 +182,26 @@ class _Collector:
         order = np.random.default_rng([plan.seed, 1])
         whole = self.space.enumerate(plan.enumerate_up_to) if plan.enumerate_up_to else None
         if whole is None:
-            designs = self._sampled(plan.trials, rng)
+            drawn = self._sampled(plan.trials, rng)
         else:
-            designs = [(design.sketch, design.chosen) for design in whole]
-        jobs = [
-            _Job(*designs[int(index)], occasion)
-            for occasion in range(plan.occasions)
-            for index in order.permutation(len(designs))
-        ]
-        seen = {design_key(*design) for design in designs}
-        jobs += self._mutants(designs[: plan.mutated], seen, rng)
+            drawn = [_Job(design.sketch, design.chosen) for design in whole]
+
+        def on_each_occasion(once: list[_Job]) -> list[_Job]:
+            return [
+                replace(once[index], occasion=occasion)
+                for occasion in range(plan.occasions)
+                for index in order.permutation(len(once))
+            ]
+
+        jobs = on_each_occasion(drawn)
+        jobs += self._mutants(drawn[: plan.mutated], {job.key for job in drawn}, rng)
         self._measure_all(jobs, step)
-        parents = {design_key(*design) for design in designs[: plan.mutated]}
+        parents = {job.key for job in drawn[: plan.mutated]}
         for count in plan.refined:
             fastest = self._fastest(jobs, parents, count)
-            parents |= {design_key(*design) for design in fastest}
+            parents |= {job.key for job in fastest}
             found = list(self._mutants(fastest, {job.key for job in jobs}, rng))
-            mutants = [
-                replace(found[index], occasion=occasion)
-                for occasion in range(plan.occasions)
-                for index in order.permutation(len(found))
-            ]
+            mutants = on_each_occasion(found)
             self._measure_all(mutants, step)
             jobs += mutants
         failed = sum(trial["state"] != TrialState.OK.value for trial in self.writer.trials)
@@ -213,29 +211,29 @@ class _Collector:
             "space_size": None if whole is None else len(whole),
         }
 
-    def _sampled(self, trials: int, rng: np.random.Generator) -> list[Chosen]:
-        found: dict[bytes, Chosen] = {}
+    def _sampled(self, trials: int, rng: np.random.Generator) -> list[_Job]:
+        found: dict[bytes, _Job] = {}
         for _ in range(trials * 20):
             if len(found) >= trials:
                 break
             design = self.space.sample(rng)
             if design is not None:
-                found.setdefault(design.key, (design.sketch, design.chosen))
+                found.setdefault(design.key, _Job(design.sketch, design.chosen))
         return list(found.values())
 
     def _mutants(
-        self, parents: list[Chosen], seen: set[bytes], rng: np.random.Generator
+        self, parents: list[_Job], seen: set[bytes], rng: np.random.Generator
     ) -> Iterator[_Job]:
         """Yield each parent's mutants in every direction, except those in ``seen``, which grows."""
-        for sketch, chosen in parents:
-            parent = design_key(sketch, chosen)
-            for choice in choices(chosen):
-                mutant = self.space.mutate(sketch, chosen, choice.position, rng)
+        for parent in parents:
+            key = parent.key
+            for choice in choices(parent.chosen):
+                mutant = self.space.mutate(parent.sketch, parent.chosen, choice.position, rng)
                 if mutant is None or mutant.key in seen:
                     continue
                 seen.add(mutant.key)
                 direction = f"{choice.kind}:{choice.position}"
-                yield _Job(sketch, mutant.chosen, parent=parent, direction=direction)
+                yield _Job(parent.sketch, mutant.chosen, parent=key, direction=direction)
 
     def _measure_all(self, jobs: list[_Job], step: Step) -> None:
         # A mutant's record names its parent's record, so parents come first.
@@ -249,7 +247,7 @@ class _Collector:
             for count, _ in enumerate(self._measured(mine), 1):
                 step.advance(note=f"{count} of {len(mine)} {what}")
 
-    def _fastest(self, jobs: list[_Job], parents: set[bytes], count: int) -> list[Chosen]:
+    def _fastest(self, jobs: list[_Job], parents: set[bytes], count: int) -> list[_Job]:
         """Return the fastest programs of the first occasion that were not parents yet."""
         timed: list[tuple[float, int]] = []
         for number, job in enumerate(jobs):
@@ -259,7 +257,7 @@ class _Collector:
             if self.writer.trials[position]["state"] == TrialState.OK.value:
                 times = self.writer.records[position][1][1]
                 timed.append((sum(times) / len(times), number))
-        return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
+        return [jobs[number] for _, number in sorted(timed)[:count]]
 
     def _measured(self, jobs: list[_Job]) -> Iterator[_Job]:
         """Measure the jobs and write each; a program that TVM refuses is left out."""

@@ -50,16 +50,9 @@ ReadRounds = Callable[[Sequence[str], bool], Iterator[Mapping[str, MeasureResult
 class Standing:
     """The result of the heats.
 
-    Attributes
-    ----------
-    order
-        Names of the programs that ran, best first.
-    levels
-        Logarithm of each program's latency, up to a common constant.
-    failed
-        Programs that failed in the heats, and how.
-    seconds
-        Readings of each program, round by round.
+    ``order`` has the names of the programs that ran, best first. ``levels`` has the logarithm of
+    each program's latency, up to a common constant. ``failed`` has the programs that failed in the
+    heats, and how. ``seconds`` has the readings of each program, round by round.
     """
 
     order: list[str] = field(default_factory=list)
@@ -70,15 +63,15 @@ class Standing:
 
 def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
     """Halve the programs until two are left; return a ranking of all of them."""
-    standing = Standing()
+    failed: dict[str, MeasureResult] = {}
     rounds: list[dict[str, float]] = []
     alive: list[str] = list(names)
     left: list[str] = []
     while True:
         last = len(alive) <= LAST
-        heat = list(_good_rounds(read(alive, last), standing.failed))
+        heat = list(_good_rounds(read(alive, last), failed))
         rounds += heat
-        alive = [name for name in alive if name not in standing.failed]
+        alive = [name for name in alive if name not in failed]
         whole = [[row[name] for name in alive] for row in heat if set(alive) <= set(row)]
         if whole and alive:
             alive = [alive[place] for place in np.argsort(level(np.array(whole)), kind="stable")]
@@ -87,10 +80,9 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
         keep = max(LAST, (len(alive) + 1) // 2)
         left = alive[keep:] + left
         alive = alive[:keep]
-    standing.order = alive + left
-    standing.seconds = {name: [row[name] for row in rounds if name in row] for name in names}
-    standing.levels = _over_the_last(rounds, standing.order)
-    return standing
+    order = alive + left
+    seconds = {name: [row[name] for row in rounds if name in row] for name in names}
+    return Standing(order, _over_the_last(rounds, order), failed, seconds)
 
 
 def _good_rounds(

@@ -26,18 +26,15 @@ class Relatives:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Candidate, float]] = []
-        self._scorers: list[RelatedScorer] = []
-        self._spaces: list[Space] = []
+        self._models: list[tuple[ThroughputScorer, Space]] = []
         self._features: list[Matrix] = []
         self._log_throughput: list[float] = []
         self._task: list[int] = []
 
     def scorer(self, base: ThroughputScorer, space: Space) -> RelatedScorer:
         """Add a task; return its scorer, which learns from the other tasks."""
-        made = RelatedScorer(base, self, len(self._scorers))
-        self._scorers.append(made)
-        self._spaces.append(space)
-        return made
+        self._models.append((base, space))
+        return RelatedScorer(base, self, len(self._models) - 1)
 
     def take(self, number: int, trial: Trial) -> None:
         """Add a measurement of a task; failures say nothing about speed."""
@@ -61,9 +58,8 @@ class Relatives:
             own = [(candidate, value) for n, candidate, value in waiting if n == number]
             # Sorted, since readings arrive in any order, and a resumed run must learn the same.
             own.sort(key=lambda one: one[0].candidate_id)
-            candidates = [candidate for candidate, _ in own]
-            base = self._scorers[number].base
-            self._features.append(base.features(self._spaces[number], candidates))
+            base, space = self._models[number]
+            self._features.append(base.features(space, [candidate for candidate, _ in own]))
             self._log_throughput += [value for _, value in own]
             self._task += [number] * len(own)
 

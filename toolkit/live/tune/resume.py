@@ -96,12 +96,8 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
 class RememberingOracle:
     """Answers from the records of an interrupted search first, then measures.
 
-    Parameters
-    ----------
-    known
-        The result of ``recorded_trials``.
-    on_known
-        Called for every trial that is answered from the records (progress).
+    ``known`` is the result of ``recorded_trials``. ``on_known`` is called for every trial that is
+    answered from the records (progress).
     """
 
     def __init__(

@@ -74,11 +74,10 @@ def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
     options = dict(settings.options)
     if settings.strategy in ("transfer-evolved", "potential"):
         options.setdefault("first", 1)
-    known = {"decay": DECAY} if settings.scheduler == "gradient" else {}
     return replace(
         settings,
         options=options,
-        scheduler_options=known,
+        scheduler_options={"decay": DECAY} if settings.scheduler == "gradient" else {},
         round_size=8,
         first_round=2,
         finalists=0,

@@ -60,7 +60,7 @@ class _Searcher:
 
     task: TuneTask
     space: MetaScheduleSpace
-    strategy: Strategy
+    network_task: NetworkTask
     oracle: AvoidingOracle
     recorded: int
 
@@ -184,7 +184,7 @@ def tune(
                 }
             )
             network = run_network(
-                [_network_task(searcher) for searcher in searchers],
+                [searcher.network_task for searcher in searchers],
                 SCHEDULERS.get(settings.scheduler)(
                     settings.scheduler_options, np.random.default_rng(settings.seed)
                 ),
@@ -224,22 +224,8 @@ def tune(
         threads=protocol.threads,
         warnings=[*warnings, *emulator_warnings(fingerprint)],
     )
-    content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
-    write_atomically(out / RESULT_FILE, content)
+    write_atomically(out / RESULT_FILE, orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2))
     return result
-
-
-def _network_task(searcher: _Searcher) -> NetworkTask:
-    """Return a task in the schedulers' form; similar tasks have the same operators."""
-    task = searcher.task
-    operators = re.sub(r"\d+", "", task.name.rpartition(":")[2])
-    return NetworkTask(
-        searcher.strategy,
-        searcher.oracle,
-        task.weight,
-        operators if task.network else task.name,
-        operations(task.module),
-    )
 
 
 def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
@@ -293,7 +279,11 @@ def _searchers(
         remembering = RememberingOracle(measured, known, clock, follow)
         programs = [] if recorded is None else recorded.programs(space)
         avoiding = AvoidingOracle(RecordedFirst(remembering, programs), space)
-        found.append(_Searcher(task, space, strategy, avoiding, len(programs)))
+        # Similar tasks of a network have the same operators.
+        operators = re.sub(r"\d+", "", task.name.rpartition(":")[2])
+        kind = operators if task.network else task.name
+        searched = NetworkTask(strategy, avoiding, task.weight, kind, operations(task.module))
+        found.append(_Searcher(task, space, searched, avoiding, len(programs)))
     return found
 
 

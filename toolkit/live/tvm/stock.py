@@ -70,16 +70,16 @@ def tune_stock(
     trials: int,
     seed: int,
     started: float,
-    build_timeout_s: float | None = None,
-    cost_model: Any = None,
-    batch: int | None = None,
-) -> float:
-    """Tune with TVM's own tuner into a database in ``folder``; return the seconds that it took.
+    build_timeout_s: float | None,
+    cost_model: Any,
+    batch: int | None,
+) -> None:
+    """Tune with TVM's own tuner into a database in ``folder``.
 
     ``started`` is the value of ``time.perf_counter()`` at clock time 0. Only the evaluator's
     settings of the protocol are used. Time limits of builder and runner are TVM's own;
     ``build_timeout_s`` replaces the builder's (30 s). ``cost_model`` and ``batch`` (trials between
-    two trainings) replace TVM's own, if they are given.
+    two trainings) replace TVM's own, unless they are ``None``.
     """
     config = EvaluatorConfig(
         number=protocol.number,
@@ -101,4 +101,3 @@ def tune_stock(
         **({} if cost_model is None else {"cost_model": cost_model}),
         **({} if batch is None else {"num_trials_per_iter": batch}),
     )
-    return time.perf_counter() - started

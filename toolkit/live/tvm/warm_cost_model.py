@@ -113,7 +113,7 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         task: Task | None = None
         for candidate in candidates:
             entry = [0, [trace_json(candidate.sch.trace), [1.0], target, arguments]]
-            reading = reader.read(orjson.dumps(entry), 0)
+            reading = reader.interpret(orjson.loads(orjson.dumps(entry)), 0)
             task = reading.task
             sketches.setdefault(reading.sketch.sketch_id, reading.sketch)
             identity = candidate_id(task.task_id, reading.sketch, reading.decisions)

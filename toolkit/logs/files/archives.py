@@ -10,9 +10,8 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 from toolkit.errors import LogError
 from toolkit.logs.files.files import (
@@ -32,17 +31,10 @@ reading continues at its position. Each holds a decompressor (65 MB for ``xz -9`
 FREE_BYTES, MAX_RATIO = 2**30, 1000
 """An archive may unpack to 1 GiB, or to 1000 times its size. More is refused as a trap."""
 
-
 _Member = tuple[str, "IO[bytes] | None", "str | None"]
 """Name, content (``None`` if it cannot be read), what is wrong with the member."""
-
-
-class ArchiveMember(NamedTuple):
-    """A file of an archive; ``trouble`` says why it is not read."""
-
-    name: str
-    head: bytes
-    trouble: str | None = None
+_Cursor = tuple[int, Iterator[_Member]]
+"""One reading of an archive, front to back: how many members it has passed, and the rest."""
 
 
 def is_archive(head: bytes) -> bool:
@@ -50,20 +42,8 @@ def is_archive(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") or head[TAR_MAGIC] == b"ustar"
 
 
-@dataclass
-class _Cursor:
-    """One reading of an archive, front to back, and how many members it has passed."""
-
-    walk: Iterator[_Member]
-    passed: int = 0
-
-
 class Archive:
-    """An archive that is read front to back; to go back, it is read again from the start.
-
-    A few readings are kept open, so that reading several files in turns does not start again each
-    time.
-    """
+    """An archive that is read front to back; to go back, it is read again from the start."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,45 +52,46 @@ class Archive:
         self._places: dict[str, int] = {}
         self._cursors: list[_Cursor] = []
 
-    def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[ArchiveMember]:
-        """Yield all files with the beginning of their (decompressed) content.
+    def members(
+        self, read_head: Callable[[IO[bytes]], bytes]
+    ) -> Iterator[tuple[str, bytes, str | None]]:
+        """Yield each file's name, the beginning of its (decompressed) content, why it is not read.
 
         Raises ``LogError`` at the point where the archive is damaged or a trap.
         """
         for place, (name, stream, trouble) in enumerate(self._walk()):
-            if stream is None:
-                yield ArchiveMember(name, b"", trouble)
-                continue
-            self._places[name] = place  # if a name occurs twice, the last one counts
-            try:
-                head = read_head(decompressed(stream))
-            except DecompressionErrors as error:
-                yield ArchiveMember(name, b"", f"cannot be read: {error}")
-                continue
-            nested = "an archive within an archive is not read" if is_archive(head) else None
-            yield ArchiveMember(name, head, nested)
+            head = b""
+            if stream is not None:
+                self._places[name] = place  # if a name occurs twice, the last one counts
+                try:
+                    head = read_head(decompressed(stream))
+                except DecompressionErrors as error:
+                    trouble = f"cannot be read: {error}"
+            if is_archive(head):
+                trouble = "an archive within an archive is not read"
+            yield name, head, trouble
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Open a member that ``members`` yielded; fast if members are opened in order."""
         place = self._places.get(name, 0)
-        cursor = self._take_before(place)
-        for found, stream, _ in cursor.walk:
-            cursor.passed += 1
-            if found == name and stream is not None and cursor.passed > place:
+        passed, walk = self._take_before(place)
+        for found, stream, _ in walk:
+            passed += 1
+            if found == name and stream is not None and passed > place:
                 try:
                     yield decompressed(stream)
                 finally:
-                    self._cursors = [*self._cursors[1 - CURSORS :], cursor]
+                    self._cursors = [*self._cursors[1 - CURSORS :], (passed, walk)]
                 return
         raise LogError("this file is no longer in the archive", where=f"{self.path}::{name}")
 
     def _take_before(self, place: int) -> _Cursor:
         """Remove and return the kept reading that reaches a place first, or start a new one."""
-        before = [cursor for cursor in self._cursors if cursor.passed <= place]
+        before = [cursor for cursor in self._cursors if cursor[0] <= place]
         if not before:
-            return _Cursor(self._walk())
-        cursor = max(before, key=lambda c: c.passed)
+            return 0, self._walk()
+        cursor = max(before, key=lambda c: c[0])
         self._cursors.remove(cursor)
         return cursor
 

@@ -23,8 +23,9 @@ import pyarrow as pa
 from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import FORMATS
 from toolkit.logs.read.reader import BlockReader
+from toolkit.logs.rows.identity import sketch_of, task_of
 from toolkit.logs.rows.results import BlockResult, Rejected
-from toolkit.records import Knob, Sketch, Task
+from toolkit.records import Sketch, Task
 
 MACHINES = 8
 """Number of readers that are kept, one per format and machine."""
@@ -71,20 +72,11 @@ def decode_result(head: Any, body: bytes) -> BlockResult:
         Rejected(line, offset, reason, base64.b64decode(content))
         for line, offset, reason, content in head["rejected"]
     ]
-    tasks = [Task(**{**entry, "extents": tuple(entry["extents"])}) for entry in head["tasks"]]
-    sketches = [_sketch(entry) for entry in head["sketches"]]
+    tasks = [task_of(entry) for entry in head["tasks"]]
+    sketches = [sketch_of(entry) for entry in head["sketches"]]
     return BlockResult(
         **{**head, "rows": rows, "rejected": rejected, "tasks": tasks, "sketches": sketches}
     )
-
-
-def _sketch(entry: dict[str, Any]) -> Sketch:
-    knobs = []
-    for knob in entry["knobs"]:
-        choices = None if knob["choices"] is None else tuple(knob["choices"])
-        labels = tuple((code, word) for code, word in knob["labels"])
-        knobs.append(Knob(**{**knob, "choices": choices, "labels": labels}))
-    return Sketch(**{**entry, "knobs": tuple(knobs)})
 
 
 class Worker:

@@ -7,6 +7,7 @@ other attributes and methods have neutral defaults.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,9 +174,12 @@ class LineFormat(LogFormat):
     ----------
     learns
         Whether a reader that has read one source reads the next one of the same machine faster.
+    begins
+        How a line begins, which may be cut off; ``None``: a whole line is needed to recognise it.
     """
 
     learns: ClassVar[bool] = False
+    begins: ClassVar[re.Pattern[bytes] | None] = None
 
     def accepts(self, entry: Any) -> bool:
         """Whether a decoded line is of this format, valid or not."""
@@ -183,6 +187,8 @@ class LineFormat(LogFormat):
 
     def recognises(self, line: bytes, entry: Any) -> bool:
         """Whether a file with this line is of this format; ``entry`` is ``None`` if not JSON."""
+        if self.begins is not None:
+            return self.begins.match(line) is not None
         return entry is not None and self.accepts(entry)
 
     def reader(self, machine: str | None, beside: Any = None) -> LineReading:

@@ -58,6 +58,21 @@ def make_task(
     )
 
 
+def task_of(entry: dict[str, Any]) -> Task:
+    """Return a task from its fields, as JSON holds them."""
+    return Task(**{**entry, "extents": tuple(entry["extents"])})
+
+
+def sketch_of(entry: dict[str, Any]) -> Sketch:
+    """Return a sketch from its fields, as JSON holds them."""
+    knobs = []
+    for knob in entry["knobs"]:
+        choices = None if knob["choices"] is None else tuple(knob["choices"])
+        labels = tuple((code, word) for code, word in knob["labels"])
+        knobs.append(Knob(**{**knob, "choices": choices, "labels": labels}))
+    return Sketch(**{**entry, "knobs": tuple(knobs)})
+
+
 def make_sketch(format: str, skeleton: Any, knobs: Sequence[Knob]) -> Sketch:
     """Make a sketch whose id is the hash of its skeleton."""
     text = canonical_json(skeleton).decode()

@@ -128,7 +128,6 @@ def make_chunk(
 
     ``hashes`` are hash objects of record ids, already updated with task id and schedule.
     """
-    flat, sizes = outcomes.flat, outcomes.sizes
     columns: dict[str, Any] = {
         **candidates.columns(),
         "record_id": _record_ids(candidates.tasks, schedules, outcomes, hashes),
@@ -141,8 +140,8 @@ def make_chunk(
         "schedule": schedules.column(),
         "state": Words(STATES, outcomes.states).column(),
         "error_number": numeric(pa.int32(), outcomes.errors.astype(np.int32), outcomes.errors >= 0),
-        "run_times_s": ragged(pa.float64(), flat, sizes),
-        "latency_s": _means(flat, sizes),
+        "run_times_s": ragged(pa.float64(), outcomes.flat, outcomes.sizes),
+        "latency_s": _means(outcomes.flat, outcomes.sizes),
         "elapsed_s": _told(outcomes.elapsed),
         "timestamp": _told(outcomes.timestamps),
     }

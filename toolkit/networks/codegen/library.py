@@ -33,20 +33,19 @@ class Coverage:
 
 
 def coverage_of(graph: Graph, module: tvm.IRModule) -> Coverage:
-    """Return which functions of a scheduled network use a record.
+    """Return which functions of a scheduled network use a record, of those that are tasks."""
+    names = {str(name.name_hint) for name, one in graph.module.functions.items() if is_task(one)}
+    tuned = {name for name in names if is_scheduled(module[name])}
+    return Coverage(sorted(tuned), sorted(names - tuned))
 
-    Reshapes do not count, since the compiler turns them into views. Functions that were scheduled
-    before do not count, either.
+
+def is_task(function: Any) -> bool:
+    """Return whether a function is to be tuned: it has no schedule, and is no reshape.
+
+    The compiler turns a reshape into a view, but only if it is unscheduled.
     """
-    tuned: list[str] = []
-    untuned: list[str] = []
-    for name, function in graph.module.functions.items():
-        if isinstance(function, relax.Function) or is_scheduled(function):
-            continue
-        if not relax.analysis.has_reshape_pattern(function):
-            scheduled = is_scheduled(module[name.name_hint])
-            (tuned if scheduled else untuned).append(str(name.name_hint))
-    return Coverage(sorted(tuned), sorted(untuned))
+    known = isinstance(function, relax.Function) or is_scheduled(function)
+    return not known and not relax.analysis.has_reshape_pattern(function)
 
 
 def is_scheduled(function: Any) -> bool:
@@ -71,14 +70,13 @@ def build_library(module: tvm.IRModule, target: str, path: Path, objects: Object
         When TVM cannot compile the network, or there is no C++ compiler to link with.
     """
     t = relax.transform
-    split = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams()]
+    passes = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams()]
+    passes += [tvm.transform.module_pass(lambda m, _: pack_weights(m), opt_level=0)]
     # Drop the functions that packed the weights: half of the module, and no longer needed.
-    packed = [tvm.transform.module_pass(lambda m, _: pack_weights(m), opt_level=0)]
-    packed += [t.FoldConstant(), t.DeadCodeElimination()]
+    passes += [t.FoldConstant(), t.DeadCodeElimination()]
     try:
         with tvm_target(target) as made, quiet():
-            passes = [*split, *packed, network_pipeline(made)]
-            lowered = tvm.transform.Sequential(passes)(module)
+            lowered = tvm.transform.Sequential([*passes, network_pipeline(made)])(module)
             unfinished = path.with_suffix(".part.so")
             objects.link(lowered, unfinished)
     except Exception as error:  # TVM's errors have no common type

@@ -30,15 +30,11 @@ def pack_weights(module: tvm.IRModule) -> tvm.IRModule:
 
 @mutator
 class _Packer(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._module = module
-
     def visit_call_(self, call: Any) -> Any:
         """Evaluate a call of a packing function whose arguments are constants."""
         if named(call) != "relax.call_tir" or not isinstance(call.args[1], relax.Tuple):
             return call
-        function, given = self._module[call.args[0]], list(call.args[1].fields)
+        function, given = self.builder_.get()[call.args[0]], list(call.args[1].fields)
         if not all(isinstance(one, GenericConst) for one in given):
             return call
         arrays = moved(function, [one.value.numpy() for one in given])

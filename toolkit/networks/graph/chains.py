@@ -6,9 +6,8 @@ the convolution computes the epilogue while it writes.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -16,14 +15,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from toolkit.networks.graph.epilogues import Epilogue, epilogue_of
-from toolkit.networks.graph.functions import (
-    known_shape,
-    mutate,
-    named,
-    results_of,
-    tidied,
-    users_of,
-)
+from toolkit.networks.graph.functions import known_shape, mutate, named, tidied, uses
 from toolkit.networks.graph.movements import TRANSPOSE, axes_of
 
 
@@ -32,18 +24,15 @@ class Chain:
     """A convolution in channels last, and the epilogue after it.
 
     Shapes: (images, rows, columns, channels) of ``source``, a variable; (rows, columns, channels,
-    filters) of ``weight``, an array; (images, rows, columns, filters) of the result. The call
-    ``last`` computes the result, and ``type`` is its type. ``before`` is the chain that computes
-    ``source``, if nothing else uses it. ``planar``: the tensor in channels first that ``source`` is
-    a transpose of.
+    filters) of ``weight``, an array; (images, rows, columns, filters) of the result. ``before`` is
+    the chain that computes ``source``, if nothing else uses it. ``planar``: the tensor in channels
+    first that ``source`` is a transpose of.
     """
 
     convolution: relax.Call
     source: relax.Var
     weight: Any
     epilogue: Epilogue
-    last: relax.Call
-    type: Any
     before: Chain | None = None
     planar: relax.Var | None = None
 
@@ -58,10 +47,9 @@ def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
     return tidied(mutate(module, lambda at, one: _Rewriter(at, one, replace)))
 
 
-def _chains_of(function: relax.Function) -> list[Chain]:
-    """List a function's chains, each as long as possible."""
-    values = relax.analysis.get_var2val(function)
-    users, results = users_of(values), results_of(function)
+def _chains_of(function: relax.Function) -> dict[Any, Chain]:
+    """Return a function's chains, each as long as possible, by the call that ends it."""
+    values, users, results = uses(function)
     bindings = (one for block in function.body.blocks for one in block.bindings)
     order = {binding.var: place for place, binding in enumerate(bindings)}
     found: dict[Any, Chain] = {}
@@ -71,13 +59,12 @@ def _chains_of(function: relax.Function) -> list[Chain]:
             continue
         epilogue, at = epilogue_of(variable, values, users, order, results)
         source = value.args[0]
-        planar = _planar(values.get(source))
-        found[at] = Chain(value, source, weight, epilogue, values[at], value.ty, planar=planar)
+        found[at] = Chain(value, source, weight, epilogue, planar=_planar(values.get(source)))
     alone = {at for at in found if at not in results and len(users.get(at, [])) == 1}
-    return [
-        dataclasses.replace(one, before=found[one.source] if one.source in alone else None)
-        for one in found.values()
-    ]
+    return {
+        values[at]: replace(one, before=found[one.source] if one.source in alone else None)
+        for at, one in found.items()
+    }
 
 
 def _planar(call: Any) -> relax.Var | None:
@@ -107,7 +94,7 @@ def _weight(call: Any) -> Any:
 class _Rewriter(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule, function: relax.Function, replace: Replace) -> None:
         super().__init__(module)
-        self._chains = {chain.last: chain for chain in _chains_of(function)}
+        self._chains = _chains_of(function)
         self._replace = replace
 
     def visit_call_(self, call: Any) -> Any:

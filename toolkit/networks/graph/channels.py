@@ -18,14 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import (
-    call_again,
-    mutate,
-    named,
-    returned_by,
-    tidied,
-    users_of,
-)
+from toolkit.networks.graph.functions import call_again, mutate, named, returned_by, tidied, uses
 from toolkit.networks.graph.padding import is_padded, known_extents, plain
 from toolkit.networks.graph.reshapes import ONE, TWO
 
@@ -78,12 +71,13 @@ def _padded_calls(function: relax.Function, lanes: int) -> dict[Any, bool]:
 
     The value tells, by call, whether the function returns its result, which is then cut.
     """
-    values = relax.analysis.get_var2val(function)
-    users, returned = users_of(values), returned_by(function, values)
+    values, users, _ = uses(function)
+    returned = returned_by(function, values)
     found: dict[Any, bool] = {}  # whether the result may be cut
     for variable, value in values.items():
         shape = known_extents(value)
-        if shape[-1] == padded(shape[-1], lanes) or not _is_float(value):
+        grows = shape[-1] != padded(shape[-1], lanes) and _is_call(value)
+        if not grows or str(value.ty.dtype) != "float32":
             continue
         if weights := _weights(value):
             rows = int(np.prod(shape[:-1]))
@@ -114,10 +108,6 @@ def _padded_calls(function: relax.Function, lanes: int) -> dict[Any, bool]:
         for variable in refused:
             del found[variable]
     return {values[variable]: variable in returned for variable in found}
-
-
-def _is_float(value: Any) -> bool:
-    return _is_call(value) and str(value.ty.dtype) == "float32"
 
 
 def _is_call(value: Any) -> bool:

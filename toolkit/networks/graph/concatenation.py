@@ -20,23 +20,13 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
-from toolkit.networks.graph.functions import (
-    UNKNOWN,
-    behind,
-    extents,
-    mutate,
-    named,
-    results_of,
-    tidied,
-    users_of,
-)
+from toolkit.networks.graph.functions import UNKNOWN, behind, extents, mutate, named, tidied, uses
 from toolkit.networks.graph.movements import (
     CONCATENATE,
     SLICE,
     Box,
     Copy,
     Index,
-    Movement,
     box_of,
     copies_of,
     movement_of,
@@ -89,8 +79,7 @@ def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:
 
 def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
     """Find concatenations along channels with one use, a convolution; return parts by its call."""
-    values = relax.analysis.get_var2val(function)
-    users, results = users_of(values), results_of(function)
+    values, users, results = uses(function)
     found = {}
     for variable, call in values.items():
         of = users.get(variable, [])
@@ -141,21 +130,15 @@ def concatenate_by_copies(module: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.DeadCodeElimination()(mutate(module, _Copies))
 
 
-def _into_elementwise(values: Any) -> set[Any]:
-    """Return variables that an elementwise operator uses; ``values`` is from ``get_var2val``."""
-    users = [one for one in values.values() if named(one).rpartition(".")[2] in FUSED]
-    return {arg for one in users for arg in one.args if isinstance(arg, relax.Var)}
-
-
 @mutator
 class _Copies(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(module)
-        self._values = relax.analysis.get_var2val(function)
+        self._values, self._users, self._results = uses(function)
+        self._value = self._values.get
         self._variables = {value: variable for variable, value in self._values.items()}
-        self._users = users_of(self._values)
-        self._results = results_of(function)
-        self._kept = _into_elementwise(self._values)
+        fused = [one for one in self._values.values() if named(one).rpartition(".")[2] in FUSED]
+        self._kept = {arg for one in fused for arg in one.args if isinstance(arg, relax.Var)}
         self._found: dict[Any, list[Copy]] = {}
 
     def visit_call_(self, call: Any) -> Any:
@@ -165,9 +148,8 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
             return self.visit_expr_post_order(call)
         shape, dtype = extents(call), str(call.ty.dtype)
         name = "shuffle" if self._moves(call) else "concatenate"
-        copying = copying_function(made, [extents(one.source) for one in made], shape, dtype)
         given = [self.visit_expr(one.source) for one in made]
-        called = self.builder_.add_func(copying, name)
+        called = self.builder_.add_func(copying_function(made, shape, dtype), name)
         return relax.call_tir(called, given, relax.TensorType(shape, dtype))
 
     def _copies(self, var: Any) -> list[Copy]:
@@ -191,7 +173,8 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
             if named(joined) != CONCATENATE:
                 return None
         movement = movement_of(extents(source), moves[::-1])
-        if kept is None or movement is None or (moves and not _shuffles(movement)):
+        # A shuffle is a transpose between two reshapes: TVM divides at each element.
+        if kept is None or movement is None or (moves and len(movement.steps()) != 3):
             return None
         copies = copies_of(self._boxes(source), movement, kept)
         if copies is None:  # a part ends within a factor of the movement
@@ -206,9 +189,6 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
             moves.append(at)
             at = self._value(at.args[0])
         return moves
-
-    def _value(self, expression: Any) -> Any:
-        return self._values.get(expression)
 
     def _waits(self, var: Any) -> bool:
         """Return whether only copies use a result: they read its sources instead."""
@@ -246,21 +226,14 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         return [box_of(tensor)]
 
 
-def _shuffles(movement: Movement) -> bool:
-    """Return whether it is a transpose between two reshapes: TVM divides at each element."""
-    return len(movement.steps()) == 3
-
-
-def copying_function(
-    copies: Sequence[Copy], shapes: Sequence[Sequence[int]], shape: Sequence[int], dtype: str
-) -> Any:
-    """Return a function of inputs with these shapes that copies them into one output."""
+def copying_function(copies: Sequence[Copy], shape: Sequence[int], dtype: str) -> Any:
+    """Return a function of the copies' sources that copies them into one output of this shape."""
     with IRBuilder() as builder, build.prim_func(is_private=True, s_tir=True):
         # Opaque: TVM would fuse parts of one element with their neighbours, and fails at that.
         build.func_attr({"tirx.noalias": True, "op_pattern": 8})
         parts = [
-            build.arg(f"part{place}", build.buffer(list(each), dtype))
-            for place, each in enumerate(shapes)
+            build.arg(f"part{place}", build.buffer(extents(copy.source), dtype))
+            for place, copy in enumerate(copies)
         ]
         out = build.arg("out", build.buffer(list(shape), dtype))
         for place, (part, copy) in enumerate(zip(parts, copies, strict=True)):

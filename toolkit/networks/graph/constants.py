@@ -50,8 +50,7 @@ FLOATS = ("float32", "float64")
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     """Replace transposes, reshapes and arithmetic on constants by their results."""
-    folded = mutate(module, lambda at, _: _Folder(at))
-    return relax.transform.CanonicalizeBindings()(folded)
+    return relax.transform.CanonicalizeBindings()(mutate(module, lambda at, _: _Folder(at)))
 
 
 def fold_rest(module: tvm.IRModule) -> tvm.IRModule:

@@ -1,7 +1,7 @@
 """Elementwise operators on a convolution's output before anything else uses it.
 
 An epilogue has one input and one output. In between, a value may be used several times, as in
-x * sigmoid(x). The function that replaces the convolution computes the epilogue while it writes.
+x * sigmoid(x).
 """
 
 from __future__ import annotations
@@ -33,15 +33,10 @@ class Operand:
     at: float
 
 
-@dataclass(frozen=True)
-class Elementwise:
-    """One operation of an epilogue: Relax's operator and its operands."""
+Step = tuple[str, tuple[Operand, ...]]
+"""One operation of an epilogue: Relax's operator and its operands."""
 
-    operator: str
-    operands: tuple[Operand, ...]
-
-
-Steps = tuple[Elementwise, ...]
+Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,8 @@ def finished(value: Any, steps: Steps, given: Sequence[Any]) -> Any:
     def after(values: list[Any], steps: Steps) -> Any:
         if not steps:
             return values[-1]
-        operands = (_element(one, values, given) for one in steps[0].operands)
-        made = _OPERATORS[steps[0].operator](*operands)
+        name, operands = steps[0]
+        made = _OPERATORS[name](*(_element(one, values, given) for one in operands))
         return _shared(made, lambda one: after([*values, one], steps[1:]))
 
     return _shared(value, lambda one: after([one], steps))
@@ -84,7 +79,7 @@ def _element(one: Operand, values: Sequence[Any], given: Sequence[Any]) -> Any:
 
 def given_to(steps: Steps) -> int:
     """Return the number of tensors that the steps get."""
-    return sum(one.kind == "given" for step in steps for one in step.operands)
+    return sum(one.kind == "given" for _, operands in steps for one in operands)
 
 
 def epilogue_of(
@@ -96,12 +91,12 @@ def epilogue_of(
 ) -> tuple[Epilogue, relax.Var]:
     """Return the longest epilogue of a convolution's result, and the variable in which it ends.
 
-    ``values``, ``users`` and ``results`` belong to the function and come from ``get_var2val``,
-    ``users_of`` and ``results_of``. ``order`` has each variable's position among the bindings.
+    ``values``, ``users`` and ``results`` are those of the function (``functions.uses``). ``order``
+    has each variable's position among the bindings.
     """
     shape = known_shape(variable)
     places: dict[Any, int] = {variable: 0}
-    steps: list[Elementwise] = []
+    steps: list[Step] = []
     given: list[Any] = []
     found, last, at = Epilogue(), variable, variable
     pending: set[Any] = set()
@@ -123,14 +118,14 @@ def epilogue_of(
 
 def _step(
     call: Any, places: Mapping[Any, int], given: list[Any], shape: list[int] | None
-) -> Elementwise | None:
+) -> Step | None:
     """Return the step that a call is, or ``None``; may add to ``given``."""
     name = named(call)
     if name not in _OPERATORS or known_shape(call) != shape or str(call.ty.dtype) != "float32":
         return None
     operands = (_operand(argument, places, given, shape) for argument in call.args)
     known = tuple(one for one in operands if one is not None)
-    return Elementwise(name, known) if len(known) == len(call.args) else None
+    return (name, known) if len(known) == len(call.args) else None
 
 
 def _operand(

@@ -131,7 +131,7 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
         constants = [array for one in (first, chain) for array in (one.weight, *one.epilogue.given)]
         source = first.planar if shape.planar else first.source
         given = [to.visit_expr(source), *map(relax.const, constants)]
-        return relax.call_tir(function, given, chain.type)
+        return relax.call_tir(function, given, chain.convolution.ty)
 
     return replace_chains(module, replace)
 

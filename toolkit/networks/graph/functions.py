@@ -76,23 +76,21 @@ def behind(expression: Any, value_of: Callable[[Any], Any]) -> Any:
     return expression
 
 
-def users_of(values: Any) -> dict[Any, list[Any]]:
-    """Return by variable the variables whose values use it; ``values`` is from ``get_var2val``."""
-    found: dict[Any, list[Any]] = {}
+def uses(function: relax.Function) -> tuple[Any, dict[Any, list[Any]], list[Any]]:
+    """Return variables' values, by variable those whose values use it, and the results.
+
+    Results are the variables that the function returns: they must not be replaced.
+    """
+    values, users = relax.analysis.get_var2val(function), dict[Any, list[Any]]()
     for variable, value in values.items():
         for used in relax.analysis.free_vars(value):
-            found.setdefault(used, []).append(variable)
-    return found
-
-
-def results_of(function: relax.Function) -> list[Any]:
-    """Return the variables that a function returns: they must not be replaced."""
-    return list(relax.analysis.free_vars(function.body.body))
+            users.setdefault(used, []).append(variable)
+    return values, users, list(relax.analysis.free_vars(function.body.body))
 
 
 def returned_by(function: relax.Function, values: Any) -> set[Any]:
     """Return the variables that a function returns: directly, by another name, or in a tuple."""
-    found, left = set(), results_of(function)
+    found, left = set(), list(relax.analysis.free_vars(function.body.body))
     while left:
         variable = left.pop()
         found.add(variable)

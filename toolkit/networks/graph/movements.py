@@ -24,10 +24,9 @@ Factor = tuple[int, int]
 
 @dataclass(frozen=True)
 class Movement:
-    """The effect of a chain of transposes and reshapes.
+    """The extents ``before`` and ``after``, and the source's factors in each axis of the result.
 
-    ``before`` and ``after`` are the extents of the source and of the result. ``axes`` has the
-    factors of the source in each axis of the result, outermost first.
+    The factors of an axis are listed outermost first.
     """
 
     before: list[int]

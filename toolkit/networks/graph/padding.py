@@ -27,7 +27,7 @@ from toolkit.networks.graph.functions import (
     tidied,
 )
 from toolkit.networks.graph.movements import TRANSPOSE, axes_of
-from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
+from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO, axes_along
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 """Numbers of rows that a tile may have in registers."""
@@ -133,11 +133,11 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
             return call_again(call, args)
         if name in TWO or name == "relax.where":
             return self._elementwise(call, args, name)
-        if name == "relax.nn.softmax" and shape[_axes(call)[0]] == self._rows:
-            return self._softmax(call, args, _axes(call)[0])
+        if name == "relax.nn.softmax" and shape[axes_along(call)[0]] == self._rows:
+            return self._softmax(call, args, axes_along(call)[0])
         if name in LAST | REDUCTIONS | CUTS:
             # A call along other axes treats every row the same.
-            along = [known_extents(call.args[0])[axis] for axis in _axes(call)]
+            along = [known_extents(call.args[0])[axis] for axis in axes_along(call)]
             return call_again(call, args) if along and self._rows not in along else None
         return None
 
@@ -184,7 +184,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
             at = after[:axis].count(self._rows)
             rows = [place for place, extent in enumerate(before) if extent == self._rows]
             return self._is_zero_beyond(value.args[0], rows[at])
-        return name == "relax.nn.softmax" and axis in _axes(value)
+        return name == "relax.nn.softmax" and axis in axes_along(value)
 
     def _reshaped(self, call: Any, args: list[Any], shape: list[int]) -> Any:
         if self._places(known_extents(call.args[0])) != self._places(shape):
@@ -299,15 +299,3 @@ def _fields(parts: Any, value_of: Callable[[Any], Any]) -> list[Any] | None:
     if isinstance(parts, relax.Var):
         parts = value_of(parts)
     return list(parts.fields) if isinstance(parts, relax.Tuple) else None
-
-
-def _axes(call: Any) -> list[int]:
-    """Return the axes along which a call works; empty: along all of them."""
-    if named(call) == "relax.strided_slice":
-        given = call.args[1].fields
-    elif hasattr(call.attrs, "axes"):
-        given = call.attrs.axes
-    else:
-        axis = call.attrs.axis
-        given = () if axis is None else axis if hasattr(axis, "__len__") else (axis,)
-    return [int(getattr(axis, "value", axis)) % call.args[0].ty.ndim for axis in given]

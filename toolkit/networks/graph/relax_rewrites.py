@@ -286,7 +286,7 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
         is_op("relax.multiply")(x, sigmoid): _silu,
         is_op("relax.multiply")(sigmoid, x): _silu,
         is_op("relax.nn.silu")(x): _silu,
-        sigmoid: _sigmoid,
+        sigmoid: lambda x: relax.const(1.0) / _one_and_exp_of_minus(x),
         is_op("relax.nn.gelu")(x): _gelu,
         is_op("relax.nn.gelu_tanh")(x): _gelu_tanh,
         is_op("relax.tanh")(softplus): _tanh_of_softplus,
@@ -301,10 +301,6 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
 
         module = _rewrite(module, pattern, rewritten)
     return module
-
-
-def _sigmoid(x: relax.Expr) -> relax.Expr:
-    return relax.const(1.0) / _one_and_exp_of_minus(x)
 
 
 def _silu(x: relax.Expr) -> relax.Expr:

@@ -69,7 +69,9 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
         sources = [self._reshaped(one) for one in call.args[:tensors]]
         flat = next((extents(one) for one in sources if one is not None), None)
         same_rows = bool(flat and shape and flat[-1] == shape[-1])
-        if flat is None or (name in LAST and not (same_rows and _along_last(call))):
+        if flat is None:
+            return call
+        if name in LAST and not (same_rows and axes_along(call) == [call.ty.ndim - 1]):
             return call
         args = []
         for one, source in zip(call.args, sources, strict=False):
@@ -104,9 +106,16 @@ def _of_rows(source: Any, dimensions: int, same_rows: bool) -> Any:
     return relax.const(array.reshape([1] * (dimensions - 1) + [-1]), str(source.ty.dtype))
 
 
-def _along_last(call: Any) -> bool:
-    axes = [call.attrs.axis] if hasattr(call.attrs, "axis") else call.attrs.axes
-    return [int(axis) % call.ty.ndim for axis in axes] == [call.ty.ndim - 1]
+def axes_along(call: Any) -> list[int]:
+    """Return the axes along which a call works; empty: along all of them."""
+    if named(call) == "relax.strided_slice":
+        given = call.args[1].fields
+    elif hasattr(call.attrs, "axes"):
+        given = call.attrs.axes
+    else:
+        axis = call.attrs.axis
+        given = () if axis is None else axis if hasattr(axis, "__len__") else (axis,)
+    return [int(getattr(axis, "value", axis)) % call.args[0].ty.ndim for axis in given]
 
 
 def _last(call: Any, args: list[Any]) -> Any:

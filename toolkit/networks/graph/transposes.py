@@ -2,8 +2,7 @@
 
 Exporters and ``ConvertLayout`` put transposes around operators with another order of axes. Two of
 them would often cancel, if there were no reshape or addition between them. A chain of transposes
-and reshapes reads its source in another order: by factors of the source's extents, each with its
-stride. Written from these factors, the chain needs at most one transpose.
+and reshapes, written from the factors of its ``Movement``, needs at most one transpose.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def with_winograd(module: tvm.IRModule, tolerance: float, weights_in_cache: bool
             for one in epilogue.given
         ]
         written = output_transform(shape, m, epilogue.steps, epilogue.whole)
-        return relax.call_tir(add(written, "winograd_output"), [sums, *given], chain.type)
+        return relax.call_tir(add(written, "winograd_output"), [sums, *given], chain.convolution.ty)
 
     return replace_chains(module, replace)
 
@@ -228,9 +228,11 @@ def output_transform(shape: Shape, m: int, steps: Steps, whole: tuple[bool, ...]
         inside = T.And(top + m <= shape.out_rows, left + m <= shape.out_columns)
         _either(inside, body, shape.filters // lanes, lanes)
 
+    # TVM cannot count these operations.
     elements = tiles * shape.filters
     flops = elements * ((size + m) * _operations(_OUTPUT[m]) + m**2 * len(steps))
-    return _function([(size**2, tiles, shape.filters), *others, out], shape, m, emit, flops)
+    buffers = [(size**2, tiles, shape.filters), *others, out]
+    return _function(buffers, shape, m, emit, **{ESTIMATED_FLOPS: flops})
 
 
 def _both_sides(
@@ -285,24 +287,19 @@ def _operations(matrix: Sequence[Sequence[float]]) -> int:
 
 
 def _function(
-    buffers: Sequence[Sequence[int]],
-    shape: Shape,
-    m: int,
-    emit: Callable[..., None],
-    flops: int | None = None,
+    buffers: Sequence[Sequence[int]], shape: Shape, m: int, emit: Callable[..., None], **known: int
 ) -> Any:
     """Return a function that runs ``emit`` for every tile; its last buffer is the result.
 
     ``emit`` gets the tile's image, its row and column of tiles there, its number among all tiles,
     and the buffers. The function counts as scheduled: nothing fuses with it, and it is not a task.
-    It is made by the builder, since TVM's script parser takes a second for each. ``flops`` is set
-    if TVM cannot count the operations.
+    It is made by the builder, since TVM's script parser takes a second for each. ``known`` are more
+    attributes of the function.
     """
     rows, across = shape.tiles(m)
     with IRBuilder() as builder:
         with T.prim_func(private=True, s_tir=True):
             T.func_name("winograd")
-            known = {} if flops is None else {ESTIMATED_FLOPS: flops}
             scheduled = {"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": 8}
             T.func_attr({**scheduled, **known})
             arrays = [

@@ -1,12 +1,8 @@
-"""Rewrites of an ONNX graph, so that the operators that TVM's importer makes of it fuse.
-
-Without them, ``Sum`` would become a stack and a sum over five axes, and ``Clip`` two calls that no
-layout passes through.
-"""
+"""Rewrites of an ONNX graph, so that the operators that TVM's importer makes of it fuse."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +10,17 @@ import numpy as np
 
 def rewrite(model: Any, onnx: Any) -> None:
     """Apply all rewrites to a model in place."""
-    _without_sum(model, onnx)
-    _clip_as_relu(model, onnx)
+    values = _constants(model, onnx)
+    nodes: list[Any] = []
+    for node in model.graph.node:
+        if node.op_type == "Sum" and len(node.input) > 1:
+            nodes += _additions(node, onnx)
+        elif node.op_type == "Clip":
+            nodes += _relus(node, values, model, onnx)
+        else:
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def _constants(model: Any, onnx: Any) -> dict[str, Any]:
@@ -27,45 +32,34 @@ def _constants(model: Any, onnx: Any) -> dict[str, Any]:
     return values
 
 
-def _without_sum(model: Any, onnx: Any) -> None:
-    """Write ``Sum`` as additions."""
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type != "Sum" or len(node.input) < 2:
-            nodes.append(node)
-            continue
-        total = node.input[0]
-        for place, term in enumerate(node.input[1:], start=2):
-            name = node.output[0] if place == len(node.input) else f"{node.output[0]}__{place}"
-            nodes.append(onnx.helper.make_node("Add", [total, term], [name]))
-            total = name
-    _replace(model, nodes)
+def _additions(node: Any, onnx: Any) -> Iterator[Any]:
+    """Yield the additions that a ``Sum`` is."""
+    total = node.input[0]
+    for place, term in enumerate(node.input[1:], start=2):
+        name = node.output[0] if place == len(node.input) else f"{node.output[0]}__{place}"
+        yield onnx.helper.make_node("Add", [total, term], [name])
+        total = name
 
 
-def _clip_as_relu(model: Any, onnx: Any) -> None:
+def _relus(node: Any, values: Mapping[str, Any], model: Any, onnx: Any) -> list[Any]:
     """Write ``Clip`` between 0 and c as r - relu(r - c) with r = relu(x), which fuses."""
-    values = _constants(model, onnx)
-    nodes = []
-    for node in model.graph.node:
-        bounds = _bounds(node, values, onnx) if node.op_type == "Clip" else None
-        # Unsigned r - c would wrap around.
-        if bounds is None or bounds[0] != 0 or bounds[1].dtype.kind == "u":
-            nodes.append(node)
-            continue
-        out, make = node.output[0], onnx.helper.make_node
-        # x has the type of the bound; attributes of old versions are float32.
-        limit = onnx.numpy_helper.from_array(bounds[1], f"{out}__limit")
-        model.graph.initializer.append(limit)
-        nodes += [
-            make("Relu", [node.input[0]], [f"{out}__relu"]),
-            make("Sub", [f"{out}__relu", limit.name], [f"{out}__over"]),
-            make("Relu", [f"{out}__over"], [f"{out}__excess"]),
-            make("Sub", [f"{out}__relu", f"{out}__excess"], [out]),
-        ]
-    _replace(model, nodes)
+    bounds = _bounds(node, values)
+    # Unsigned r - c would wrap around.
+    if bounds is None or bounds[0] != 0 or bounds[1].dtype.kind == "u":
+        return [node]
+    out, make = node.output[0], onnx.helper.make_node
+    # x has the type of the bound; attributes of old versions are float32.
+    limit = onnx.numpy_helper.from_array(bounds[1], f"{out}__limit")
+    model.graph.initializer.append(limit)
+    return [
+        make("Relu", [node.input[0]], [f"{out}__relu"]),
+        make("Sub", [f"{out}__relu", limit.name], [f"{out}__over"]),
+        make("Relu", [f"{out}__over"], [f"{out}__excess"]),
+        make("Sub", [f"{out}__relu", f"{out}__excess"], [out]),
+    ]
 
 
-def _bounds(node: Any, values: Mapping[str, Any], onnx: Any) -> tuple[float, Any] | None:
+def _bounds(node: Any, values: Mapping[str, Any]) -> tuple[float, Any] | None:
     """Return the lower bound as a number, the upper as an array; ``None`` if not constant."""
     given = {a.name: np.float32(a.f) for a in node.attribute}  # before operator set 11
     if {"min", "max"} <= given.keys():
@@ -74,8 +68,3 @@ def _bounds(node: Any, values: Mapping[str, Any], onnx: Any) -> tuple[float, Any
     if len(ends) < 2 or ends[0] is None or ends[1] is None or ends[0].size != 1:
         return None
     return float(ends[0]), np.asarray(ends[1])
-
-
-def _replace(model: Any, nodes: Sequence[Any]) -> None:
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)

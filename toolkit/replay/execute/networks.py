@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.cluster import Cluster
-from toolkit.datasets.read.labels import network_weights, source_labels
+from toolkit.datasets.read.labels import network_weights
 from toolkit.features.computations import Computation, computations
 from toolkit.progress import Progress
 from toolkit.records import content_id
@@ -71,7 +71,7 @@ def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, d
     wanted = set(tasks)
     rows = dataset.records(["task_id", "source_id"]).unique().collect().iter_rows()
     pairs = [(task_id, source_id) for task_id, source_id in rows if task_id in wanted]
-    found = network_weights(pairs, source_labels(dataset.sources()), (label,))
+    found = network_weights(pairs, dataset.source_labels(), (label,))
     return found or {"all tasks": dict.fromkeys(sorted(wanted), 1.0)}
 
 

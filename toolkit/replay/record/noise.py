@@ -112,12 +112,11 @@ class _Grid:
         points = np.sort((anchors[:, :, None] + around).reshape(len(packed), -1), axis=1)
         owner = np.repeat(np.arange(len(packed)), counts)
         noise = packed[known][:, None] - points[owner]
-        place = (np.arcsinh(noise / (CORE * scale)) + REACH) / CELL
         return cls(
             points=points,
             widths=np.gradient(points, axis=1),
             starts=np.r_[0, np.cumsum(counts)[:-1]],
-            place=np.clip(place, 0, len(AXIS) - 1.001),
+            place=(np.arcsinh(noise / (CORE * scale)) + REACH) / CELL,
         )
 
     def posterior(self, shapes: _Shapes) -> FloatArray:

@@ -140,11 +140,9 @@ class RecordedSpace:
         if self._matrix is None:
             self._matrix = encode_all(self.sketches, self._candidates)
         index = self.index_of(candidates)
-        if (index >= 0).all():
-            return self._matrix[index]
-        outside = np.flatnonzero(index < 0)
-        out = self._matrix[np.maximum(index, 0)]
-        out[outside] = encode_all(self.sketches, [candidates[i] for i in outside.tolist()])
+        out, outside = self._matrix[index], np.flatnonzero(index < 0)
+        if len(outside):
+            out[outside] = encode_all(self.sketches, [candidates[i] for i in outside.tolist()])
         return out
 
     def neighbourhood_coverage(self) -> float:

@@ -12,7 +12,7 @@ import orjson
 import polars as pl
 from pydantic import Field
 
-from toolkit.datasets.read.seconds import LONGEST_GAP_S, dated_seconds, timed_seconds
+from toolkit.datasets.analysis.runs import LONGEST_GAP_S, dated_seconds, timed_seconds
 from toolkit.errors import DatasetError
 from toolkit.records import Candidate, Sketch, Task, Trial, TrialState
 from toolkit.search.moves.knobs import FloatArray, IntArray
@@ -68,9 +68,9 @@ class RecordedTable:
 
     Attributes
     ----------
-    sketch_of, row
-        ``(n,)``: number of each candidate's sketch, and its row in that sketch's ``decisions``,
-        ``(n_sketch, width)``.
+    sketch_of, decisions
+        ``(n,)``: number of each candidate's sketch. For each sketch the decisions of its
+        candidates in their order, ``(n_sketch, width)``.
     offsets
         ``(n + 1,)``: the occasions of candidate i are ``offsets[i]`` to ``offsets[i + 1]``.
     state, latency_s, elapsed_s, order
@@ -90,7 +90,6 @@ class RecordedTable:
     sketches: tuple[Sketch, ...]
     candidate_ids: tuple[str, ...]
     sketch_of: IntArray
-    row: IntArray
     decisions: tuple[IntArray, ...]
     offsets: IntArray
     state: IntArray
@@ -114,11 +113,10 @@ class RecordedTable:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """All candidates, in recorded order."""
-        rows = [list(map(tuple, matrix.tolist())) for matrix in self.decisions]
-        places = zip(self.candidate_ids, self.sketch_of.tolist(), self.row.tolist(), strict=True)
+        rows = [map(tuple, matrix.tolist()) for matrix in self.decisions]
         return tuple(
-            Candidate(candidate_id, self.sketches[s].sketch_id, rows[s][r])
-            for candidate_id, s, r in places
+            Candidate(candidate_id, self.sketches[s].sketch_id, next(rows[s]))
+            for candidate_id, s in zip(self.candidate_ids, self.sketch_of.tolist(), strict=True)
         )
 
     @cached_property
@@ -182,10 +180,6 @@ class RecordedTable:
             matrix = np.array(part["decisions"].to_list(), dtype=np.int64)
             decisions.append(matrix.reshape(len(part), width))
         sketch_of = _numbers(first["sketch_id"], used)
-        row = np.empty(len(ids), dtype=np.int64)
-        row[np.argsort(sketch_of, kind="stable")] = np.concatenate(
-            [np.arange(len(m)) for m in decisions]
-        )
         elapsed, sources = elapsed_seconds(records, cost or CostModel())
         owner = _numbers(records["candidate_id"], ids)
         by_candidate = np.argsort(owner, kind="stable")
@@ -197,7 +191,6 @@ class RecordedTable:
             sketches=tuple(sketches[s] for s in used),
             candidate_ids=tuple(ids),
             sketch_of=sketch_of,
-            row=row,
             decisions=tuple(decisions),
             offsets=offsets,
             state=_numbers(records["state"], [state.value for state in STATES]),

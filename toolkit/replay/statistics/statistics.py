@@ -94,8 +94,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for the number of comparisons (Holm 1979, step-down)."""
     order = np.argsort(p_values, kind="stable")
     stepped = np.asarray(p_values)[order] * np.arange(len(order), 0, -1)
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    adjusted = np.minimum(np.maximum.accumulate(stepped), 1.0)[np.argsort(order)]
     found: list[float] = adjusted.tolist()
     return found
 

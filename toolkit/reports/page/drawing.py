@@ -36,10 +36,10 @@ def draw_svg(figure: Figure, layout: Layout = EXPORT) -> str:
     return str(vl_convert.vegalite_to_svg(specification(figure, layout), vl_version=GRAMMAR))
 
 
-def draw_png(figure: Figure, layout: Layout = EXPORT) -> bytes:
+def draw_png(figure: Figure) -> bytes:
     """Draw a figure as PNG at twice its size, on white."""
     png: bytes = vl_convert.vegalite_to_png(
-        specification(figure, layout), vl_version=GRAMMAR, scale=PNG_SCALE
+        specification(figure, EXPORT), vl_version=GRAMMAR, scale=PNG_SCALE
     )
     return png
 

@@ -66,16 +66,13 @@ def find_inputs(
     def below(parent: str, name: str) -> list[Path]:
         return sorted(path.parent for path in Path(root).glob(f"{parent}/{name}"))
 
-    def one_below(parent: str, name: str) -> Path | None:
-        return next(iter(below(parent, name)), None)
-
     found = ReportInputs(
-        dataset=dataset or one_below("dataset", DATASET_FILE),
+        dataset=dataset or next(iter(below("dataset", DATASET_FILE)), None),
         models=tuple(below("models/*", MANIFEST_FILE) if models is None else models),
         simulations=tuple(
             below("simulations/*", SUMMARY_FILE) if simulations is None else simulations
         ),
-        validation=validation or one_below("validation", VERDICTS_FILE),
+        validation=validation or next(iter(below("validation", VERDICTS_FILE)), None),
         searches=tuple(below("*", SEARCH_FILE)),
     )
     if found == ReportInputs():

@@ -67,14 +67,13 @@ def _group(
 def _row(
     what: str, here: Any, there: Any, intervals: tuple[Any, Any] = (None, None)
 ) -> dict[str, Any]:
-    ratio = here / there if here is not None and there else None
     return {
         "what": what,
         "here": here,
         "there": there,
         "here_interval": intervals[0],
         "there_interval": intervals[1],
-        "ratio": ratio,
+        "ratio": here / there if here is not None and there else None,
     }
 
 

@@ -118,8 +118,6 @@ class OnlineCostModel:
         o = self.options
         rank = o.loss == "rank"
         data = xgboost.DMatrix(features, target, weight=None if rank else weight, nthread=1)
-        if rank:
-            data.set_group([len(target)])
         parameters = {
             "objective": "rank:pairwise" if rank else "reg:squarederror",
             "max_depth": o.depth,
@@ -134,6 +132,7 @@ class OnlineCostModel:
             "verbosity": 0,
         }
         if rank:
+            data.set_group([len(target)])
             parameters["lambdarank_pair_method"] = "mean"
             parameters["lambdarank_num_pair_per_sample"] = o.pairs
         self._model = xgboost.train(parameters, data, num_boost_round=o.trees)

@@ -117,12 +117,10 @@ class LatticeGenes(Genes):
         picks = rng.permutation(len(self._all))
         if visited:
             picks = picks[[self._all[i].candidate_id not in visited for i in picks.tolist()]]
-        rows: IntArray = self._rows[picks[:n]]
-        return rows
+        return np.asarray(self._rows[picks[:n]])
 
     def rest(self, visited: set[str]) -> IntArray:
-        rows: IntArray = self._rows[[c.candidate_id not in visited for c in self._all]]
-        return rows
+        return np.asarray(self._rows[[c.candidate_id not in visited for c in self._all]])
 
     def _are_candidates(self, genes: IntArray) -> BoolArray:
         numbers = np.full(len(genes), -1, dtype=np.int64)

@@ -49,8 +49,7 @@ class Lattice:
             ranks = graph.rank[k, along]
             _, first = np.unique(ranks, return_index=True)
             by_appearance = ranks[np.sort(first)]
-            place = np.empty(len(by_appearance), dtype=np.int64)
-            place[by_appearance] = np.arange(len(by_appearance))
+            place = np.argsort(by_appearance)  # of each rank
             self.points[:, k] = place[graph.rank[k, self.numbers]]
             self._values.append(graph.values[sketch][k][by_appearance].tolist())
         # The key of a point is its place in the grid if the grid is small enough for a table, else
@@ -76,8 +75,7 @@ class Lattice:
 
     def keys(self, points: IntArray) -> IntArray:
         """One number per point, ``(n, knobs)`` to ``(n,)``."""
-        keys: IntArray = points @ self._factors
-        return keys
+        return np.asarray(points @ self._factors)
 
     def find(self, points: IntArray) -> IntArray:
         """Number of the candidate at each point, -1 at a hole."""

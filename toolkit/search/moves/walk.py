@@ -116,8 +116,7 @@ class IndexedWalk(Walk):
     def start(self, rng: np.random.Generator, n: int, first: Sequence[Candidate] = ()) -> IntArray:
         given = self._index_of(list(first))[:n]
         drawn = rng.integers(len(self._met), size=n - len(given))
-        states: IntArray = np.concatenate([given[given >= 0], drawn]).astype(np.int64)
-        return states
+        return np.asarray(np.concatenate([given[given >= 0], drawn]), dtype=np.int64)
 
     def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> IntArray:
         states = np.empty(0, dtype=np.int64)
@@ -132,8 +131,7 @@ class IndexedWalk(Walk):
 
     def scores(self, states: IntArray) -> FloatArray:
         self._visited[states] = True
-        found: FloatArray = self._scores[states]
-        return found
+        return np.asarray(self._scores[states])
 
     def best(
         self, rng: np.random.Generator, n: int, seen: set[str]

@@ -106,9 +106,8 @@ class Beam(BaseStrategy):
         else:
             return None
         # Ties are broken at random: the order of a record must not help.
-        ranks = np.empty(len(scores), dtype=np.int64)
-        ranks[np.lexsort((self.rng.random(len(scores)), scores))] = np.arange(len(scores))
-        return ranks.astype(np.float64)
+        ascending = np.lexsort((self.rng.random(len(scores)), scores))
+        return np.argsort(ascending).astype(np.float64)
 
     def _run(self, rows: IntArray, scores: FloatArray, keep: float) -> IntArray:
         """One coarse-to-fine run over the open rows; complete candidates, best first."""

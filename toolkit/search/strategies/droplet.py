@@ -155,12 +155,10 @@ class ExploreThenDroplet(BaseStrategy):
         self._best: Trial | None = None
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        left = self.options.explore - self._measured
-        if self._droplet is None and left > 0:
-            batch = self._explorer.ask(min(n, left))
-            if batch:
-                return batch
         if self._droplet is None:
+            left = self.options.explore - self._measured
+            if left > 0 and (batch := self._explorer.ask(min(n, left))):
+                return batch
             self._droplet = Droplet(self.space, self.options.droplet, self.rng)
             self._droplet.seen = self.seen
             if self._best is not None:

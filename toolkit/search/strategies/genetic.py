@@ -97,12 +97,6 @@ class Genetic(BaseStrategy):
     def learn(self, trials: Sequence[Trial]) -> None:
         self._told += trials
 
-    def _latencies(self) -> dict[str, float | None]:
-        """First latency of each gene (AutoTVM drops those of a wrapped batch), by candidate."""
-        # From last to first, so that the first trial of a candidate stays.
-        told = self._told[::-1]
-        return dict(zip(map(_measured_id, told), map(_latency_s, told), strict=True))
-
     def _breed(self) -> None:
         o, rng, genes = self.options, self.rng, self._genes
         left = self._size - len(self._visited)
@@ -112,8 +106,12 @@ class Genetic(BaseStrategy):
         if left <= self._population:
             self._begin(genes.rest(self._visited))
             return
+        # The first latency of each gene (AutoTVM drops those of a wrapped batch): from last to
+        # first, so that the first trial of a candidate stays.
+        told = self._told[::-1]
+        first = dict(zip(map(_measured_id, told), map(_latency_s, told), strict=True))
         # An unrecorded gene has no score and cannot be a parent.
-        known = list(map(self._latencies().get, self._ids, repeat(UNKNOWN)))
+        known = list(map(first.get, self._ids, repeat(UNKNOWN)))
         latencies = np.array(known, dtype=np.float64)
         measured = (latencies != UNKNOWN).nonzero()[0]
         parents = np.concatenate([self._generation[measured], self._elites])

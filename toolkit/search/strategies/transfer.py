@@ -43,7 +43,7 @@ class TransferOptions(StrategyOptions):
     most: PositiveInt = Field(
         default=400,
         description="maximum measurements to learn from (fewer with more than 50,000 candidates); "
-        "after that the order stays fixed",
+        "later ones no longer correct the predictions",
     )
     samples: PositiveInt = Field(
         default=1000, description="candidates considered if the space cannot be listed"
@@ -112,7 +112,6 @@ class Transfer(BaseStrategy):
     needs_scorer = True
 
     def setup(self) -> None:
-        self._pool: list[Candidate] = []
         self._trials: list[Trial] = []
         self._predicted: dict[str, float] = {}
         self._bred = self.options.pool == "bred" and not self.finite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from toolkit.records import Candidate
 from toolkit.search.base import Indexed
@@ -45,12 +46,10 @@ class GridSearch(BaseStrategy):
     needs_finite = True
 
     def setup(self) -> None:
-        self._order = list(self.space.candidates())
+        order = self.space.candidates()
         if isinstance(self.space, Indexed):
-            self._order = [self._order[i] for i in self.space.grid_order().tolist()]
-        self._next = 0
+            order = [order[i] for i in self.space.grid_order().tolist()]
+        self._left = iter(order)
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        batch = self._order[self._next : self._next + n]
-        self._next += len(batch)
-        return batch
+        return islice(self._left, n)

@@ -22,8 +22,7 @@ their normal posterior.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +37,7 @@ DRAWS = 32
 """Posterior draws per candidate; a mean over many candidates needs few."""
 
 
-@dataclass(frozen=True)
-class GainSpread:
+class GainSpread(NamedTuple):
     """Recorded gains of candidates with two or more recorded directions.
 
     Arrays are ``(n, knobs)``, NaN where a direction has no recorded neighbour. ``gain`` is the mean
@@ -118,11 +116,7 @@ def stack_spreads(parts: Sequence[GainSpread]) -> GainSpread:
     def padded(block: Floats) -> Floats:
         return np.pad(block, ((0, 0), (0, width - block.shape[1])), constant_values=np.nan)
 
-    joined = {
-        field.name: np.concatenate([padded(getattr(part, field.name)) for part in parts])
-        for field in fields(GainSpread)
-    }
-    return GainSpread(**joined)
+    return GainSpread(*(np.concatenate([*map(padded, each)]) for each in zip(*parts, strict=True)))
 
 
 def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:

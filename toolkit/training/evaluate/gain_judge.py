@@ -92,16 +92,9 @@ def judge_gains(
     return result, dict(temperatures or {})
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """One group's recorded directions at a level, with its member's and the baselines' guesses."""
-
-    task_id: str
-    member: str
-    found: Choices
-    guess: Floats
-    weights: Floats
-    base: Mapping[str, float] | None
+_Asked = tuple[str, str, Choices, Floats, Floats, Mapping[str, float] | None]
+"""Task and member of a group, its recorded directions at a level, the member's guess of their
+gains, TVM's weights, and the base rate."""
 
 
 def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -> list[_Asked]:
@@ -116,7 +109,7 @@ def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -
                 total, count = own.get(name, (0.0, 0))
                 own[name] = (total + float(values.sum()), count + len(values))
     bases: dict[str, dict[str, float] | None] = {}
-    asked = []
+    asked: list[_Asked] = []
     for label, member, gain in predicted:
         group, name = label.group, member.name
         if name not in bases:
@@ -124,7 +117,7 @@ def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -
         found = choices(group.sketch, label.gains, level)
         guess = choices(group.sketch, Gains(gain, label.gains.count), level).gain
         weights = rule_weights(group.task, found.rules)
-        asked.append(_Asked(group.task.task_id, name, found, guess, weights, bases[name]))
+        asked.append((group.task.task_id, name, found, guess, weights, bases[name]))
     return asked
 
 
@@ -148,10 +141,9 @@ def _judged(
     asked: Sequence[_Asked], tie: float, temperatures: Mapping[str, float]
 ) -> list[TaskGains]:
     tasks: dict[str, TaskGains] = {}
-    for each in asked:
-        task = tasks.setdefault(each.task_id, TaskGains(each.task_id))
-        temperature = temperatures[each.member]
-        task.add(each.found, each.guess, each.weights, each.base, tie, temperature)
+    for task_id, member, found, guess, weights, base in asked:
+        task = tasks.setdefault(task_id, TaskGains(task_id))
+        task.add(found, guess, weights, base, tie, temperatures[member])
     return list(tasks.values())
 
 
@@ -161,7 +153,7 @@ def _best_temperatures(asked: Sequence[_Asked], names: set[str], tie: float) -> 
     It is chosen by the other members' predictions for their tasks. Those members did learn from
     the tasks left out here. A temperature is one of eight numbers, and changes no pick.
     """
-    judge = {each.task_id: each.member for each in asked}
+    judge = {task_id: member for task_id, member, *_ in asked}
     losses = {
         temperature: {
             task.task_id: task.log_loss

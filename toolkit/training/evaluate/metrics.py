@@ -74,9 +74,6 @@ class TaskMetrics:
     to_1pct: float
 
 
-METRIC_NAMES = tuple(field.name for field in fields(TaskMetrics))
-
-
 def task_metrics(latency_s: Floats, score: Floats, preference: Floats | None = None) -> TaskMetrics:
     """Return the metrics of one task's scores (higher: predicted faster).
 
@@ -225,7 +222,8 @@ def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetri
     """Mean of every metric over tasks with its interval, and figures by network and family."""
     if not judged:
         return ThroughputMetrics(n_test_tasks=0)
-    summary = mean_metrics([task.metrics for task in judged], METRIC_NAMES, seed)
+    names = [field.name for field in fields(TaskMetrics)]
+    summary = mean_metrics([task.metrics for task in judged], names, seed)
     reached = np.array([task.metrics.to_1pct for task in judged])
     summary["median_to_1pct"] = float(np.nanmedian(reached))
     summary["max_to_1pct"] = float(np.nanmax(reached))

@@ -163,7 +163,6 @@ class GainMetrics(Result):
 def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> GainMetrics:
     """Combine the sums of tasks; tasks without a judged candidate do not count."""
     judged = [task for task in tasks if task.candidates]
-    total = sum(task.candidates for task in judged)
     if not judged:
         return GainMetrics(n_test_tasks=0, judged_candidates=0)
     number = np.array([float(task.candidates) for task in judged])
@@ -184,7 +183,7 @@ def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> GainMetrics
     off = np.abs(reliability[:, 1] - reliability[:, 2]).sum()
     return GainMetrics(
         n_test_tasks=len(judged),
-        judged_candidates=total,
+        judged_candidates=sum(task.candidates for task in judged),
         **result,
         oracle_gain=float(oracle.sum() / number.sum()),
         model_gain=float(sums["model"].sum() / number.sum()),

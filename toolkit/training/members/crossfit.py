@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +19,7 @@ from toolkit.features.task.operation import FAMILIES
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.arrays import Bools, Floats, Ints
-from toolkit.training.members.ensemble import Ensemble, fit_ensemble
+from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.models.base import one_blas_thread
 from toolkit.training.recipes.recipe import Recipe, SplitOptions
@@ -67,8 +66,7 @@ def assign_folds(
 
 
 def _number(names: Sequence[str]) -> Ints:
-    known = {name: i for i, name in enumerate(sorted(set(names)))}
-    return np.array([known[name] for name in names], dtype=np.int64)
+    return np.unique(names, return_inverse=True)[1]
 
 
 ALL = "all"
@@ -137,11 +135,9 @@ class Kept(Protocol):
 
     def get(self, name: str) -> Any:
         """Return a member's fit; ``None`` where none is kept."""
-        ...
 
     def put(self, name: str, fit: Any) -> None:
         """Keep a member's fit."""
-        ...
 
 
 def cross_fit(
@@ -184,10 +180,9 @@ def cross_fit(
     wanted = {f"fold-{n}": trainable[fold_of_row != n] for n in np.unique(folds[enough]).tolist()}
     if keep_all:
         wanted[ALL] = trainable
-    wanted = {name: rows for name, rows in wanted.items() if len(rows)}
-    fit = fit or partial(_fit_ensemble, table, recipe)
-    made = {name: kept.get(name) for name in wanted} if kept else {}
-    made = {name: found for name, found in made.items() if found is not None}
+    # Only the table and the recipe go to another process.
+    fit = fit or (lambda rows, share: fit_ensemble(table, rows, recipe, threads=share))
+    made = {name: own for name in wanted if kept and (own := kept.get(name)) is not None}
     missing = {name: rows for name, rows in wanted.items() if name not in made}
     with progress.step("training", total=len(wanted)) as step:
         if made:
@@ -208,10 +203,6 @@ def cross_fit(
         ids = frozenset(table.task_ids[t] for t in tasks)
         members[name] = Member(name, made[name], ids, workloads)
     return CrossFit(members, folds)
-
-
-def _fit_ensemble(table: Table, recipe: Recipe, rows: Ints, threads: int) -> Ensemble:
-    return fit_ensemble(table, rows, recipe, threads=threads)
 
 
 def _fits_here(

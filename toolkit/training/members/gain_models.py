@@ -127,10 +127,9 @@ def predict_gains(member: Member, method: str, group: CandidateGroup, features: 
     result = np.full((3, len(group), len(group.sketch.knobs)), np.nan)
     classifier: RuleClassifier = ensemble
     chance = np.log(np.maximum(classifier.probabilities(features), 1e-12))
+    by_rule = dict(zip(classifier.rules, chance.T, strict=True))
     for k, knob in enumerate(group.sketch.knobs):
-        known = knob.kind in classifier.rules
-        column = classifier.rules.index(knob.kind) if known else 0
-        result[:, :, k] = chance[:, column] if known else np.log(1e-12)
+        result[:, :, k] = by_rule.get(knob.kind, np.log(1e-12))
     return result
 
 
@@ -213,23 +212,18 @@ def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> 
         raise _without_neighbours()
     kept = recipe.data.max_rows * ROWS_A_CANDIDATE / total
     rng = np.random.default_rng(recipe.seed)
-    features: list[Matrix] = []
-    tasks: list[Ints] = []
-    gains: list[Floats] = []
+    parts: list[tuple[Matrix, Floats, Ints]] = []
     for start, label, wanted in asked:
         if kept < 1:  # Sampled first: all rows of a large log would fill the memory.
             wanted &= rng.random(wanted.shape) < kept
         group = label.group
         block = table.features[start : start + len(group)]
         found, places = direction_rows(group, block, wanted)
-        features.append(found)
-        gains.append(label.gains.gain[places])
-        tasks.append(np.full(len(found), table.task[start] if len(group) else 0))
-    task = np.concatenate(tasks)
-    order = np.argsort(task, kind="stable")
-    matrix, value = np.concatenate(features)[order], np.concatenate(gains)[order]
+        task = np.full(len(found), table.task[start] if len(group) else 0)
+        parts.append((found, label.gains.gain[places], task))
+    matrix, value, task = (np.concatenate(each) for each in zip(*parts, strict=True))
     columns = (*table.columns, *DIRECTION_COLUMNS)
-    given = TrainingRows(matrix, value, np.ones(len(order)), task[order], columns=columns)
+    given = TrainingRows(matrix, value, np.ones(len(task)), task, columns=columns)
     return fit_models(given, recipe, threads=threads)
 
 

@@ -22,8 +22,6 @@ from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.recipes.recipe import ModelOptions
 from toolkit.training.table.neighbours import Cliques, neighbour_loss
 
-__all__ = ["Floats", "Matrix", "Model", "TrainingRows"]
-
 
 @dataclass(frozen=True)
 class TrainingRows:
@@ -43,11 +41,6 @@ class TrainingRows:
     cliques: Cliques | None = None
     columns: tuple[str, ...] = ()
 
-    def group_sizes(self) -> Ints:
-        """Number of rows of each task, in order."""
-        edges = np.flatnonzero(np.diff(self.group)) + 1
-        return np.diff(np.concatenate(([0], edges, [len(self.group)])))
-
 
 @runtime_checkable
 class Model(Protocol):
@@ -61,24 +54,19 @@ class Model(Protocol):
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> Model:
         """Fit to rows."""
-        ...
 
     @classmethod
     def load(cls, path: Path) -> Model:
         """Read what ``save`` wrote; raise ``ModelError`` where that is impossible."""
-        ...
 
     def save(self, path: Path) -> None:
         """Write in the library's own format."""
-        ...
 
     def predict(self, features: Matrix) -> Floats:
         """One raw output per row; higher is faster."""
-        ...
 
     def importance(self) -> Floats:
         """Total gain of each column (or what the library has instead); sums to 1 or 0."""
-        ...
 
 
 HELD_OUT = 8
@@ -100,8 +88,8 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
     return take(~inside), take(inside)
 
 
-def grades(target: Floats, group: Ints, levels: int = 31) -> NDArray[np.int32]:
-    """Relevance grades 0 to ``levels - 1`` for LambdaRank: the target's quantile in its task.
+def grades(target: Floats, group: Ints) -> NDArray[np.int32]:
+    """Relevance grades 0 to 30 for LambdaRank: the target's quantile in its task.
 
     The fastest candidates of a task get grades of their own: the steps are geometric, so that half
     of the grades go to the fastest tenth.
@@ -112,7 +100,7 @@ def grades(target: Floats, group: Ints, levels: int = 31) -> NDArray[np.int32]:
         rank = np.empty(len(rows))
         rank[np.argsort(-target[rows], kind="stable")] = np.arange(1, len(rows) + 1)
         depth = np.log(rank) / np.log(max(len(rows), 2))
-        result[rows] = np.round((levels - 1) * (1 - depth)).astype(np.int32)
+        result[rows] = np.round(30 * (1 - depth)).astype(np.int32)
     return result
 
 
@@ -215,6 +203,14 @@ class BoostedTrees:
     """Further defaults of the ranking objectives."""
     OBJECTIVES: ClassVar[dict[str, str]]
     _train: Callable[..., Any]
+    _fixed: Callable[[int, str], dict[str, Any]]
+    """Threads, device → parameters that no recipe changes; ``RecipeError`` for an absent device."""
+    _data: Callable[[TrainingRows, Any, Any, dict[str, Any], Any], Any]
+    """Rows in the library's form, from rows, labels, tasks' sizes for ranking, parameters, like."""
+    _watching: Callable[[Any, int], dict[str, Any]]
+    """Held rows, rounds → arguments that stop training when they gained nothing for so long."""
+    _best_round: Callable[[Any], int]
+    _leaves: Callable[[Matrix], Any]
 
     def __init__(self, booster: Any) -> None:
         self._booster = booster
@@ -241,8 +237,8 @@ class BoostedTrees:
 
         def data(own: TrainingRows, like: Any = None) -> Any:
             if options.objective in ("pairwise", "lambdarank"):
-                label, sizes = grades(own.target, own.group), own.group_sizes()
-                return cls._data(own, label, sizes, parameters, like)
+                sizes = np.unique(own.group, return_counts=True)[1]
+                return cls._data(own, grades(own.target, own.group), sizes, parameters, like)
             return cls._data(own, own.target, None, parameters, like)
 
         rounds = options.rounds
@@ -254,30 +250,6 @@ class BoostedTrees:
             watch = cls._watching(data(parts[1], known), options.early_stopping)
             rounds = cls._best_round(cls._train(parameters, known, rounds, **watch))
         return cls(cls._train(parameters, data(rows), rounds))
-
-    @classmethod
-    def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
-        """Return parameters that no recipe changes; raise ``RecipeError`` for an absent device."""
-        raise NotImplementedError
-
-    @classmethod
-    def _data(
-        cls, rows: TrainingRows, label: Any, sizes: Any, parameters: dict[str, Any], like: Any
-    ) -> Any:
-        """Return rows in the library's form; ``sizes`` are the tasks' sizes, for ranking."""
-        raise NotImplementedError
-
-    @classmethod
-    def _watching(cls, held: Any, patience: int) -> dict[str, Any]:
-        """Return arguments that stop training when ``held`` gained nothing for so many rounds."""
-        raise NotImplementedError
-
-    @classmethod
-    def _best_round(cls, booster: Any) -> int:
-        raise NotImplementedError
-
-    def _leaves(self, features: Matrix) -> Any:
-        raise NotImplementedError
 
     def leaves(self, features: Matrix) -> NDArray[np.int32]:
         """Return the leaf of each tree that a row falls into, ``(n, trees)``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,17 +13,8 @@ from toolkit.errors import RecipeError
 from toolkit.training.arrays import Floats, Matrix
 from toolkit.training.models.base import BoostedTrees, TrainingRows, normalised, unreadable
 
-
-class _Silent:
-    """Logger that drops LightGBM's output; its errors are raised anyway."""
-
-    def info(self, text: str) -> None:
-        """Drop the text."""
-
-    warning = info
-
-
-lightgbm.register_logger(_Silent())
+# Drops LightGBM's output; its errors are raised anyway.
+lightgbm.register_logger(logging.Logger("lightgbm", logging.CRITICAL))
 
 
 def _train(parameters: dict[str, Any], data: Any, rounds: int, **more: Any) -> lightgbm.Booster:

@@ -22,7 +22,7 @@ import xgboost
 from toolkit.errors import RecipeError
 from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.models.base import TrainingRows, part_tasks, unreadable
-from toolkit.training.models.xgboost_model import XGBoostModel, gain_shares, read_booster
+from toolkit.training.models.xgboost_model import XGBoostModel, gain_shares, read_booster, watching
 from toolkit.training.recipes.recipe import ModelOptions
 
 _COLUMN = re.compile(r"ps_(\d+)_(\d+)")
@@ -129,15 +129,9 @@ class StatementModel:
         if parts is not None:
             data, loss, _ = _packed(parts[0], places, threads)
             held, _, metric = _packed(parts[1], places, threads, like=data)
+            watch = watching(held, options.early_stopping)
             watched = xgboost.train(
-                parameters,
-                data,
-                rounds,
-                obj=loss,
-                custom_metric=metric,
-                evals=[(held, "held")],
-                early_stopping_rounds=options.early_stopping,
-                verbose_eval=False,
+                parameters, data, rounds, obj=loss, custom_metric=metric, **watch
             )
             rounds = int(watched.best_iteration) + 1
         data, loss, _ = _packed(rows, places, threads)

@@ -52,6 +52,11 @@ def gain_shares(booster: xgboost.Booster) -> Floats:
     return normalised(np.array([found.get(f"f{i}", 0.0) for i in range(booster.num_features())]))
 
 
+def watching(held: Any, patience: int) -> dict[str, Any]:
+    """Return arguments that stop training when ``held`` gained nothing for so many rounds."""
+    return {"evals": [(held, "held")], "verbose_eval": False, "early_stopping_rounds": patience}
+
+
 class XGBoostModel(BoostedTrees):
     """An XGBoost booster, fitted on the processor or, with ``device = "cuda"``, on a GPU."""
 
@@ -73,6 +78,7 @@ class XGBoostModel(BoostedTrees):
         "logistic": "binary:logistic",
     }
     _train = staticmethod(xgboost.train)
+    _watching = staticmethod(watching)
 
     def __init__(self, booster: xgboost.Booster) -> None:
         # Searches predict a few hundred rows at a time: waking other threads takes longer.
@@ -110,11 +116,6 @@ class XGBoostModel(BoostedTrees):
         return xgboost.QuantileDMatrix(
             rows.features, label=label, group=sizes, weight=weight, nthread=threads, ref=like
         )
-
-    @classmethod
-    def _watching(cls, held: Any, patience: int) -> dict[str, Any]:
-        watched = {"evals": [(held, "held")], "verbose_eval": False}
-        return {**watched, "early_stopping_rounds": patience}
 
     @classmethod
     def _best_round(cls, booster: xgboost.Booster) -> int:

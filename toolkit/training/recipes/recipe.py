@@ -251,8 +251,6 @@ def _value(value: Any) -> str:
         return "{ " + ", ".join(_pairs(value)) + " }" if value else "{}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(part) for part in value) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return repr(value)
-    return orjson.dumps(str(value)).decode()
+    return orjson.dumps(value).decode()

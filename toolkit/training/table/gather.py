@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from toolkit.datasets import Dataset
-from toolkit.datasets.read.labels import NETWORK_LABELS, source_labels
+from toolkit.datasets.read.labels import NETWORK_LABELS
 from toolkit.errors import DatasetError
 from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extractor_named
 from toolkit.features.base import Extractor, FeatureBlock
@@ -170,7 +170,7 @@ def networks_of(dataset: Dataset, task_ids: Iterable[str]) -> tuple[tuple[str, .
     """Return the networks of each task, from its sources' labels; empty where there are none."""
     labels = {
         source_id: next(own[key] for key in NETWORK_LABELS if key in own)
-        for source_id, own in source_labels(dataset.sources()).items()
+        for source_id, own in dataset.source_labels().items()
         if any(key in own for key in NETWORK_LABELS)
     }
     found: dict[str, set[str]] = {}

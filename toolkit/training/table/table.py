@@ -84,15 +84,14 @@ class Table:
 
         ``UNKNOWN`` where features do not give it.
         """
-        number = {name: i for i, name in enumerate(sorted(set(self.workloads)))}
         if FAMILY not in self.columns:
             return self.told_families or (UNKNOWN,) * len(self.task_ids)
-        workloads = np.array([number[name] for name in self.workloads], dtype=np.int64)
+        names, workloads = np.unique(self.workloads, return_inverse=True)
         family = self.features[:, self.columns.index(FAMILY)]
         known = np.isfinite(family)
         pairs = workloads[self.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
-        size = len(number) * len(FAMILIES)
-        held = np.bincount(pairs, minlength=size).reshape(len(number), len(FAMILIES))
+        size = len(names) * len(FAMILIES)
+        held = np.bincount(pairs, minlength=size).reshape(-1, len(FAMILIES))
         most = np.where(held.any(axis=1), held.argmax(axis=1), len(FAMILIES))
         return tuple((*FAMILIES, UNKNOWN)[most[each]] for each in workloads)
 

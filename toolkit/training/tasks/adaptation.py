@@ -121,7 +121,7 @@ class Adapted:
 
     ``ensemble`` was trained offline; ``None`` gives a model of the new records alone. The records
     are ``features`` ``(n, d)`` in the ensemble's columns, log of 1 / latency, and task number.
-    ``method`` is ``process``, ``stacked`` or ``residual`` alone, or ``both``: the first two, mixed.
+    ``method`` is ``residual``, or ``both``: the process and stacked trees, mixed.
     ``share`` is the weight of the stacked trees in the prediction, 0 to 1.
     """
 
@@ -132,11 +132,11 @@ class Adapted:
         log_throughput: Floats,
         group: Ints,
         *,
-        method: Literal["process", "stacked", "residual", "both"] = "both",
+        method: Literal["residual", "both"] = "both",
         seed: int = 0,
     ) -> None:
         self._ensemble, self._seed = ensemble, seed
-        self._leafless = method in ("stacked", "residual")
+        self._leafless = method == "residual"
         self._features, self._group = features[-MOST:], group[-MOST:]
         self._value = log_throughput[-MOST:]
         self._prior, self._leaves = self._offline(self._features)
@@ -147,11 +147,11 @@ class Adapted:
             if len(rows) >= ALONE:
                 self._residual = self._grow(rows, self._value - self._prior, CLIP)
             return
-        if ensemble is not None and method != "stacked" and len(rows):
+        if ensemble is not None and len(rows):
             self._process = self._condition(rows)
         # Without the process, trees are used as soon as they can split.
         fewest = ALONE if self._process is None else BESIDE
-        if (ensemble is None or method != "process") and len(rows) >= fewest:
+        if len(rows) >= fewest:
             self._stacked = self._grow(rows, self._value, 2 * CLIP)
             self.share = 1.0 if self._process is None else self._mixed(rows)
             # Shifts the trees' predictions to the level of the corrected ones, on the new records.

@@ -14,8 +14,9 @@ import orjson
 
 from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
+from toolkit.datasets.urls import folder_at
 from toolkit.errors import DatasetError
-from toolkit.progress import Progress
+from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
 from toolkit.results import Result
 from toolkit.training.arrays import Bools, Ints
@@ -24,8 +25,15 @@ from toolkit.training.members.fit import check_recipe
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.cores import core_counts
 from toolkit.training.table.gather import Gathered, gather, networks_of
-from toolkit.training.trained.loading import TrainedModel, manifest_of
-from toolkit.training.trained.store import KeptFits, check_folder, save_model, versions
+from toolkit.training.table.table import Choose, fastest_and_drawn
+from toolkit.training.trained.loading import KINDS, TrainedModel, manifest_of
+from toolkit.training.trained.store import (
+    KeptFits,
+    check_folder,
+    read_manifest,
+    save_model,
+    versions,
+)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -55,13 +63,17 @@ class Kind(Generic[R]):
     """Description of a kind of model; the default is an ensemble of the candidates that ran."""
 
     model: type[TrainedModel]
+    choose: Choose = staticmethod(fastest_and_drawn)
+    """Which candidates of large tasks are kept."""
 
     def gather(
         self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
     ) -> Gathered:
         """Return the data that a model is trained and judged on."""
         most = recipe.data.table_rows
-        found = gather(dataset, recipe.extractor, task_ids, most=most, progress=progress)
+        found = gather(
+            dataset, recipe.extractor, task_ids, most=most, choose=self.choose, progress=progress
+        )
         return Gathered(dataset, recipe, *found)
 
     def usable(self, data: Any) -> Bools:
@@ -149,10 +161,18 @@ def _key(name: str, data: Gathered, networks: Sequence[tuple[str, ...]]) -> str:
     return content_id(orjson.dumps(made, option=orjson.OPT_SORT_KEYS))
 
 
-def evaluate(
-    kind: Kind[R], folder: Path | str, dataset: Dataset, task_ids: TaskIds, progress: Progress
-) -> R:
-    """Judge a trained model on a dataset, each task by a member that never saw it."""
+def evaluate_model(
+    folder: Path | str,
+    dataset: Dataset,
+    *,
+    task_ids: Iterable[str] | None = None,
+    progress: Progress = SILENT,
+) -> ModelResult:
+    """Judge a trained model of any kind on a dataset: each task by a member that never saw it.
+
+    Tasks that every member saw are left out and counted as ``n_leaked_tasks``.
+    """
+    kind: Kind[ModelResult] = KINDS.get(read_manifest(folder_at(folder))["kind"])
     model = kind.model.load(folder)
     started = time.perf_counter()
     data = kind.gather(dataset, model.recipe, task_ids, progress)

@@ -30,9 +30,9 @@ from toolkit.training.evaluate.validity_metrics import (
 from toolkit.training.members.crossfit import Judges, members_by_task
 from toolkit.training.members.ensemble import fit_failure
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.gather import Gathered, gather
+from toolkit.training.table.gather import Gathered
 from toolkit.training.table.table import drawn_alike
-from toolkit.training.tasks.trainer import Kind, ModelResult, TaskIds, train
+from toolkit.training.tasks.trainer import Kind, ModelResult, train
 from toolkit.training.trained.loading import TrainedModel
 from toolkit.training.trained.scorer import ValidityScorer
 
@@ -60,16 +60,7 @@ class ValidityResult(ModelResult, ValidityMetrics):
 
 class _Validity(Kind[ValidityResult]):
     model = ValidityModel
-
-    def gather(
-        self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
-    ) -> Gathered:
-        """Sample large datasets uniformly, so that the share of failures stays the same."""
-        most = recipe.data.table_rows
-        found = gather(
-            dataset, recipe.extractor, task_ids, most=most, choose=drawn_alike, progress=progress
-        )
-        return Gathered(dataset, recipe, *found)
+    choose = staticmethod(drawn_alike)  # so that the share of failures stays the same
 
     def usable(self, data: Gathered) -> Bools:
         good = data.table.good

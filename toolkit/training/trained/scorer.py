@@ -21,12 +21,6 @@ from toolkit.training.table.table import align
 from toolkit.training.trained.loading import TrainedModel
 
 
-def candidate_matrix(candidates: Sequence[Candidate], width: int) -> Ints:
-    """Decisions of candidates of one sketch as a matrix, one row each."""
-    flat = [part for candidate in candidates for part in candidate.decisions]
-    return np.array(flat, dtype=np.int64).reshape(len(candidates), width)
-
-
 def candidate_features(
     task: Task,
     sketches: Sequence[Sketch],
@@ -41,9 +35,8 @@ def candidate_features(
     for place, candidate in enumerate(candidates):
         places.setdefault(candidate.sketch_id, []).append(place)
     for sketch_id, own in places.items():
-        sketch = known[sketch_id]
-        matrix = candidate_matrix([candidates[i] for i in own], sketch.width)
-        block = extractor.extract(CandidateGroup(task, sketch, matrix))
+        decisions = np.array([candidates[i].decisions for i in own], dtype=np.int64)
+        block = extractor.extract(CandidateGroup(task, known[sketch_id], decisions))
         result[own] = align(block, columns)
     return result
 
@@ -187,7 +180,8 @@ class MutationScorer(MemberScorer):
         for sketch in space.sketches:
             own = [c for c in everything if c.sketch_id == sketch.sketch_id]
             if own:
-                gains = self._recorded(space, sketch, candidate_matrix(own, sketch.width))
+                decisions = np.array([c.decisions for c in own], dtype=np.int64)
+                gains = self._recorded(space, sketch, decisions)
                 for place, candidate in enumerate(own):
                     self._known[candidate.candidate_id] = gains[:, place]
 
@@ -207,8 +201,7 @@ class MutationScorer(MemberScorer):
             vectors += others
             owners += [k] * len(others)
         matrix, owner = np.stack(vectors), np.array(owners)
-        group = CandidateGroup(space.task, sketch, matrix)
-        features = self._read(group)
+        features = self._read(CandidateGroup(space.task, sketch, matrix))
         predicted = self.ensemble.predict(features)
         gain = predicted - predicted[0]
         result = np.full((3, len(sketch.knobs)), np.nan)

@@ -57,7 +57,14 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
     sweep(folder)
     fresh = folder / f".members.{os.getpid()}.tmp"
     try:
-        entries = {name: _saved(fresh / name, member) for name, member in members.items()}
+        entries = {
+            name: {
+                **_saved_fit(fresh / name, member.ensemble),
+                "training_task_ids": sorted(member.training_task_ids),
+                "training_workloads": sorted(member.workloads),
+            }
+            for name, member in members.items()
+        }
         files = checksums(fresh)
         written = folder / f"members-{content_id(*files, *files.values())}"
         if not written.is_dir() or checksums(written) != files:
@@ -151,14 +158,6 @@ def _class_of(kind: str) -> Any:
     from toolkit.training.members.rule_classifier import RuleClassifier
 
     return RuleClassifier
-
-
-def _saved(folder: Path, member: Member) -> dict[str, Any]:
-    return {
-        **_saved_fit(folder, member.ensemble),
-        "training_task_ids": sorted(member.training_task_ids),
-        "training_workloads": sorted(member.workloads),
-    }
 
 
 def checksums(folder: Path) -> dict[str, str]:

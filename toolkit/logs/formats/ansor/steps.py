@@ -100,7 +100,7 @@ class StepReader:
             handler, *lengths = _HANDLERS[step[0]]
             if len(step) not in lengths:
                 raise BadLine(f"the step {step[0]} has {len(step)} items")
-            if step[0] == "FU" and at + 1 < len(steps) and self._fuse(step, steps[at + 1]):
+            if step[0] == "FU" and self._fuse(step, steps[at + 1 : at + 2]):
                 at += 2
                 continue
             handler(self, step)
@@ -117,9 +117,9 @@ class StepReader:
                 iterator = iterator + removed
         return iterator
 
-    def _fuse(self, step: list[Any], following: Any) -> bool:
+    def _fuse(self, step: list[Any], behind: list[Any]) -> bool:
         """Read a fusion and the annotation after it as one decision: the number of loops."""
-        fused = step[2]
+        fused, following = step[2], behind[0] if behind else None
         if not isinstance(fused, list) or not fused:
             raise BadLine("FU has no iterators")
         if not (
@@ -150,8 +150,6 @@ class StepReader:
             self.skeleton.append(["AN", stage, self._place(stage, iterator), kind])
 
     def _fu(self, step: list[Any]) -> None:
-        if not isinstance(step[2], list) or not step[2]:
-            raise BadLine("FU has no iterators")
         stage = _int(step[1])
         self._reshaped.add(stage)
         self.skeleton.append(["FU", stage, [self._place(stage, _int(i)) for i in step[2]]])

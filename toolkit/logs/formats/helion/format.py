@@ -41,7 +41,6 @@ STATES = {
     "timeout": TrialState.BUILD_TIMEOUT,
     "peer_compilation_fail": TrialState.COMPILE,
 }
-_RUN = re.compile(rb'\{\s*"run_id"\s*:\s*"')
 _ENDINGS = (".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".csv.bz2")
 _KEPT = ("kernel_name", "input_shapes", "dtypes", "hardware", "hardware_info", "settings")
 """Keys of a run's description that are kept."""
@@ -51,13 +50,10 @@ class HelionRuns(LineFormat):
     """Descriptions of runs: kept with the tasks, not records."""
 
     name = "helion-run"
+    begins = re.compile(rb'\{\s*"run_id"\s*:\s*"')
 
     def accepts(self, entry: Any) -> bool:
         return isinstance(entry, dict) and {"run_id", "kernel_name"} <= entry.keys()
-
-    def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether the line begins like a description; it may be cut off."""
-        return _RUN.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> HelionRuns:
         return self

@@ -13,8 +13,6 @@ written lacks its last two brackets::
     {"device_name": "...", "kernel_name": "...", "problem_size": [...],
      "tune_params_keys": [...], "tune_params": {name: [values]}, "cache": {key: {name: value,
      "time": 1.0, "times": [...], "compile_time": 1.0, ..., "timestamp": "..."}}}
-
-Parameters are categorical knobs. Entries are counted as lines.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolkit.logs.formats.metaschedule.graph import BAD_GRAPH, WorkloadGraph, read_graph
@@ -52,6 +52,13 @@ class Read:
     axes: tuple[tuple[IndexTerm, ...], ...]
 
 
+Access = tuple[tuple[int, int], ...]
+"""Iterators that an access depends on, by number, and how many elements each moves it.
+
+As TVM's postprocessor counts them: along the last axis whose index is the iterator times a number.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockBody:
     """The work of one iteration of a block.
@@ -59,8 +66,7 @@ class BlockBody:
     ``arithmetic`` is a number of instructions (equal terms count once), ``calls`` of calls of
     functions such as ``exp``, ``branches`` of conditions on the place (the border of a padding).
     ``writes`` is, for each axis of the result, the number of the iterator that indexes it, -1 if
-    not a single one does. ``permutes`` is true if a tensor is read with its axes in another order
-    than the iterators.
+    not a single one does. ``accesses`` are those of all tensors that it reads, then of the result.
     """
 
     arithmetic: int
@@ -68,7 +74,7 @@ class BlockBody:
     branches: int
     reads: tuple[Read, ...]
     writes: tuple[int, ...]
-    permutes: bool = False
+    accesses: tuple[Access, ...] = ()
 
 
 def read_bodies(line: bytes) -> dict[str, BlockBody]:
@@ -126,8 +132,8 @@ class _Bodies:
         graph = self.graph
         walks = _Walks(graph, iterators)
         arithmetic = calls = branches = 0
-        permutes = False
         reads: dict[Read, None] = {}
+        accesses: dict[Access, None] = {}
         seen: set[int] = set()
         waiting = [graph.field(store, "value") for store in stores]
         while waiting:
@@ -139,9 +145,9 @@ class _Bodies:
             kind = graph.kind(at)
             if kind in _LOADS:
                 axes = graph.items(graph.field(at, "indices"))
-                order = [place for place in map(walks.alone, axes) if place >= 0]
-                permutes |= order != sorted(order)
-                producer = writers.get(graph.field(at, _LOADS[kind]), name)
+                buffer = graph.field(at, _LOADS[kind])
+                accesses[walks.access(axes, graph.shape(buffer))] = None
+                producer = writers.get(buffer, name)
                 if producer != name:
                     reads[Read(producer, tuple(walks.terms(axis) for axis in axes))] = None
                 continue
@@ -161,7 +167,9 @@ class _Bodies:
             waiting.extend(operands)
         axes = graph.items(graph.field(stores[0], "indices"))
         writes = tuple(walks.alone(index) for index in axes)
-        return BlockBody(arithmetic, calls, branches, tuple(reads), writes, permutes)
+        own = walks.access(axes, graph.shape(graph.field(stores[0], "buffer")))
+        accesses.pop(own, None)
+        return BlockBody(arithmetic, calls, branches, tuple(reads), writes, (*accesses, own))
 
     def _operands(self, at: int) -> list[int]:
         """Return the operands of arithmetic or of a call; none for other expressions."""
@@ -199,6 +207,17 @@ class _Walks:
         """Return the iterators in an index of a buffer."""
         found = self._steps(index)
         return tuple(IndexTerm(place, *found[place]) for place in sorted(found))
+
+    def access(self, axes: Sequence[int], shape: Sequence[int]) -> Access:
+        """Return the strides of an access to a buffer of this shape."""
+        pitch = 1
+        strides: dict[int, int] = {}
+        for axis, extent in zip(reversed(axes), reversed(shape), strict=True):
+            for place, (stride, every) in self._steps(axis).items():
+                if every == 1 and stride == int(stride) != 0:
+                    strides.setdefault(place, int(stride) * pitch)
+            pitch *= extent
+        return tuple(sorted(strides.items()))
 
     def alone(self, index: int) -> int:
         """Return the number of the iterator that an index consists of; -1 for any other index."""

@@ -24,21 +24,15 @@ from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection
 from toolkit.logs.rows.json_text import part
 from toolkit.records import EMULATOR, MACHINE_FINGERPRINT, Task
 
-_WORKLOAD = re.compile(rb'\[\s*"\d+"\s*,\s*"')
-_RECORD = re.compile(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[")
-
 
 class MetaScheduleWorkloads(LineFormat):
     """The workloads of a database: lines that are kept with the tasks, not records."""
 
     name = "metaschedule-workload"
+    begins = re.compile(rb'\[\s*"\d+"\s*,\s*"')
 
     def accepts(self, entry: Any) -> bool:
         return isinstance(entry, list)
-
-    def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether the line begins with a hash; it may be cut off."""
-        return _WORKLOAD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleWorkloads:
         return self
@@ -53,16 +47,13 @@ class MetaSchedule(LineFormat):
     """Databases of any TVM version."""
 
     name = FORMAT
+    begins = re.compile(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[")
     extractor = "primitives"
     writes = frozenset({FORMAT})
     companion = MetaScheduleWorkloads.name
 
     def accepts(self, entry: Any) -> bool:
         return isinstance(entry, list)
-
-    def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether the line begins like a record; it may be cut off."""
-        return _RECORD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleReader:
         return MetaScheduleReader(beside or Database(), machine)
@@ -96,8 +87,7 @@ class MetaSchedule(LineFormat):
         records: list[bytes] = []
         trials: list[bytes] = []
         machines: set[str | None] = set()
-        fingerprints: set[str | None] = set()
-        emulators: set[str] = set()
+        sources: dict[str, Mapping[str, str]] = {}
         timed = False
         for row in selection.rows:
             task = selection.tasks[row["task_id"]]
@@ -110,10 +100,7 @@ class MetaSchedule(LineFormat):
             size = selection.space_sizes.get(task.task_id)
             about[index] = {"workload_index": index, "name": task.workload, "space_size": size}
             machines.add(task.machine)
-            labels = selection.labels.get(row["source_id"], {})
-            fingerprints.add(labels.get(MACHINE_FINGERPRINT))
-            if EMULATOR in labels:
-                emulators.add(labels[EMULATOR])
+            sources[row["source_id"]] = selection.labels.get(row["source_id"], {})
             records.append(metaschedule_line(row, task, index) + b"\n")
             told = {name: row[name] for name in ("elapsed_s", "timestamp", "state")}
             trials.append(orjson.dumps(told) + b"\n")
@@ -129,6 +116,8 @@ class MetaSchedule(LineFormat):
         if machine is not None or (out / "collection.json").exists():
             collection: dict[str, Any]
             collection = {"machine": machine, "protocol": {}, "tasks": list(about.values())}
+            fingerprints = {labels.get(MACHINE_FINGERPRINT) for labels in sources.values()}
+            emulators = {labels[EMULATOR] for labels in sources.values() if EMULATOR in labels}
             if len(fingerprints) == 1 and None not in fingerprints:
                 collection[MACHINE_FINGERPRINT] = {"id": fingerprints.pop()}
             if emulators:
@@ -165,7 +154,8 @@ def _holds_workloads(place: Place) -> bool:
     try:
         with place.open() as stream:
             head = stream.read(2**16).removeprefix(BOM)
-        return any(_WORKLOAD.match(line.strip()) for line in head.split(b"\n"))
+        workloads = MetaScheduleWorkloads()
+        return any(workloads.recognises(line.strip(), None) for line in head.split(b"\n"))
     except (LogError, *DecompressionErrors):
         return False
 

@@ -73,6 +73,13 @@ class WorkloadGraph:
             return value
         return int(node["data"]) if not self._old and node.get("type") == "int" else 0
 
+    def shape(self, index: int) -> list[int]:
+        """Extents of a buffer; 0 where one is symbolic."""
+        own = self._nodes[index]["attrs" if self._old else "data"]
+        # In TVM 0.27 the buffer's type has them.
+        holder = index if "shape" in own else self.field(index, "ty")
+        return [self.integer(extent) for extent in self.items(self.field(holder, "shape"))]
+
     def called(self, index: int) -> str:
         """Name of what a call calls, as TVM registers it (``tirx.exp``)."""
         node = self._nodes[self.field(index, "op")]

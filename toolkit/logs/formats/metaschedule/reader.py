@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
-
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.trace import (
     FORMAT,
@@ -97,15 +95,8 @@ class MetaScheduleReader:
         self._tasks = Interner()
         self._skeletons = Interner()
 
-    def read(self, line: bytes, index: int) -> Reading:
-        """Read one line; ``index`` is the record's index, also in the sidecar."""
-        try:
-            entry = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise BadLine(f"not JSON: {error}") from None
-        return self.interpret(entry, index, line)
-
-    def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+    def interpret(self, entry: Any, index: int, line: bytes = b"") -> Reading:
+        """Interpret a decoded line; ``index`` is the record's index, also in the sidecar."""
         if not (
             isinstance(entry, list)
             and len(entry) == 2
