@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,8 @@ class Interrupting(Silent):
 
 def test_an_interrupted_audit_keeps_what_it_found(tmp_path: Path, target: str) -> None:
     out = tmp_path / "tuned"
-    tune_into(out, target, names=("matmul:96,96,96", "matmul:64,64,64"))
+    settings = replace(SETTINGS, round_size=4)  # so that each task has its turn
+    tune_into(out, target, settings, ("matmul:96,96,96", "matmul:64,64,64"))
     with pytest.raises(KeyboardInterrupt):
         audit(out, top=1, progress=Interrupting())
     kept = orjson.loads((out / "audit.json").read_bytes())
