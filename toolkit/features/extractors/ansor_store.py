@@ -30,7 +30,8 @@ class AnsorStoreExtractor(StoreExtractor):
     """Ansor's per-store features, from a worker process of another interpreter.
 
     ``python`` is the interpreter with the older TVM; ``None`` uses only what the dataset holds.
-    ``workloads`` are Python files that register them (``auto_scheduler.register_workload``).
+    ``workloads`` are Python files that register them (``auto_scheduler.register_workload``). An
+    answer (a batch) that takes longer than two minutes counts as a crash.
     """
 
     name = "ansor-per-store"

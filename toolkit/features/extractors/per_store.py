@@ -188,7 +188,8 @@ class StoreExtractor:
 class PerStoreExtractor(StoreExtractor):
     """TVM's per-store features, one candidate at a time.
 
-    ``command`` runs the worker, also in another interpreter.
+    ``command`` runs the worker, also in another interpreter. A candidate that takes longer than
+    ``timeout_s`` seconds counts as a crash.
     """
 
     name = "per-store"

@@ -61,7 +61,10 @@ class PrimitivesExtractor(ColumnsExtractor):
 
 
 def _kept_columns(sums: Floats, additions: Floats, registers: int) -> dict[str, Floats]:
-    """Columns of the sums that stay in registers; where they do not fit, each addition stores."""
+    """Columns of sums in registers: shares of the registers, additions, stores for each addition.
+
+    If the sums need more registers than there are, each addition is stored.
+    """
     return {
         "kept_fill": sums / registers,
         "kept_additions": additions,

@@ -63,7 +63,10 @@ class Placed:
 
 
 class OwnLoops(NamedTuple):
-    """Loops of a block, outermost first, for the candidates ``where``; ``around`` are outside."""
+    """A block's own loops, outermost first, for the candidates ``where``.
+
+    ``around`` is the number of loops outside of them.
+    """
 
     where: Bools
     around: Floats
@@ -104,9 +107,9 @@ class Executions:
             self._path(place)
 
     def own_loops(self, place: int) -> list[OwnLoops]:
-        """A block's own loops, as they are when it has moved; each part is of some candidates."""
+        """Return a block's own loops in parts, one part for each way in which it has moved."""
         everywhere = np.ones(self.rows, dtype=np.bool_)
-        unmoved = [OwnLoops(everywhere, 0.0 * self.ones, self.blocks[place].loops)]
+        unmoved = [OwnLoops(everywhere, np.zeros(self.rows), self.blocks[place].loops)]
         return self._owned.get(place, unmoved)
 
     def evaluations(self) -> Floats:
@@ -183,8 +186,8 @@ class Executions:
         steps = around * product(inside.values(), self.rows)
         self.steps[place] = np.where(counted, steps, self.steps[place])
         self.sums[place] = np.where(counted, np.inf, self.sums[place])
-        around_it = sum((there.astype(np.float64) for there, _, _ in loops), start=0.0 * self.ones)
-        loops += self._own(place, counted, inside, around_it)
+        outside = sum((there.astype(np.float64) for there, _, _ in loops), np.zeros(self.rows))
+        loops += self._own(place, counted, inside, outside)
         for target in np.unique(self.into[place][moved & ~counted]).tolist():
             if target != place:
                 self._behind(place, target, moved & ~counted & (self.into[place] == target))
@@ -194,7 +197,7 @@ class Executions:
     def _behind(self, place: int, target: int, where: Bools) -> None:
         """Own loops of a block that moved into its producer: they cover the tile made there."""
         walked: Box = {}
-        around = 0.0 * self.ones
+        around = np.zeros(self.rows)
         for there, extent, iterator in self._outside(target, self.depth[place], where):
             walked[iterator] = walked.get(iterator, self.ones) * extent
             around = around + there

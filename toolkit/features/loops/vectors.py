@@ -86,7 +86,7 @@ def _contiguous(loops: Sequence[Loop], accesses: Sequence[Access], rows: int) ->
 def kept_sums(
     executions: Executions, place: int, vectors: Vectors, step: Floats, lanes: float
 ) -> tuple[Floats, Floats]:
-    """Vector registers of sums that a block adds to in turn, and the additions to each.
+    """Return the vector registers of sums that a block adds to in turn, and the additions to each.
 
     TVM unrolls inner loops while their iterations, a vector counting as one, stay within ``step``
     (``src/s_tir/transform/unroll_loop.cc``). A compiler keeps what the unrolled body adds to in

@@ -1,4 +1,8 @@
-"""Rewrites of an ONNX graph, so that the operators that TVM's importer makes of it fuse."""
+"""Rewrites of an ONNX graph, so that the operators that TVM's importer makes of it fuse.
+
+Without them, ``Sum`` would become a stack and a sum over five axes, and ``Clip`` two calls that no
+layout passes through.
+"""
 
 from __future__ import annotations
 
