@@ -15,6 +15,7 @@ from tests.live.test_faults import faulty
 from toolkit.live.measure import device as devices
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.remote import Remote
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
@@ -63,6 +64,15 @@ def test_a_tracker_that_never_answers_is_none(silent: int, tmp_path: Path) -> No
     command = ("tune", "--device", f"rpc 127.0.0.1:{silent} board", "--trials", "1")
     code, _, err = toolkit(*command, cwd=tmp_path)
     assert code == 1 and "no tracker answers" in err and "Traceback" not in err
+
+
+def test_waiting_for_a_tracker_limits_no_other_connection(silent: int) -> None:
+    asking = threading.Thread(target=Remote("127.0.0.1", silent, "board").free)
+    asking.start()
+    asking.join(0.5)
+    assert asking.is_alive() and socket.getdefaulttimeout() is None
+    asking.join()
+    assert socket.getdefaulttimeout() is None
 
 
 def test_a_pipe_that_nobody_writes_into_is_no_log(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import socket
+import struct
 import tempfile
 import threading
 import time
@@ -81,17 +82,20 @@ class Remote:
         return cls(found[1], int(found[2]), found[3])
 
     def _summary(self) -> dict[str, Any]:
-        """Return the tracker's summary; raise whatever TVM raises if there is no answer in time."""
-        from tvm import rpc
+        """Return the tracker's summary; raise ``OSError`` if there is no answer in time."""
+        from tvm.rpc import base
 
-        # TVM alone would retry for a minute, and wait for an answer without a limit.
-        socket.create_connection((self.host, self.port), timeout=ANSWER_S).close()
-        before = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(ANSWER_S)
-        try:
-            return dict(rpc.connect_tracker(self.host, self.port).summary())
-        finally:
-            socket.setdefaulttimeout(before)
+        # TVM's own client would retry for a minute, and wait for an answer without a limit.
+        magic = struct.pack("<i", base.RPC_TRACKER_MAGIC)
+        with socket.create_connection((self.host, self.port), timeout=ANSWER_S) as asked:
+            asked.sendall(magic)
+            if base.recvall(asked, len(magic)) != magic:
+                raise OSError("something else than a tracker")
+            base.sendjson(asked, [base.TrackerCode.SUMMARY])
+            code, summary = base.recvjson(asked)
+        if code != base.TrackerCode.SUCCESS:
+            raise OSError(f"the tracker refuses to say what it has: {summary}")
+        return dict(summary)
 
     def count(self) -> int:
         """Return how many servers with the key the tracker has; raise ``LiveError`` if none."""
