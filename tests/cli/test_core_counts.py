@@ -77,7 +77,7 @@ def test_tune_warns_of_another_count() -> None:
 @pytest.mark.live
 def test_validate_warns_of_another_count() -> None:
     assert CliRunner().invoke(app, ["ingest", "two", "--dataset", "ds2"]).exit_code == 0
-    command = ["validate", "--dataset", "ds2", "--seconds", "8", "--top", "1"]
+    command = ["validate", "--dataset", "ds2", "--seconds", "5", "--top", "1"]
     command += ["--strategy", "random", "--out", "validation"]
     shown = CliRunner().invoke(app, command)
     assert TOLD in shown.stderr, shown.output

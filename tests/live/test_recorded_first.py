@@ -67,13 +67,20 @@ def test_a_search_measures_the_best_recorded_programs_first(logged: Path) -> Non
     best = candidates.drop_nulls("latency_s").sort("latency_s")["schedule"].head(4)
     known = {orjson.dumps(orjson.loads(schedule)[1]).decode() for schedule in best}
     made = schedules(logged / "tuning" / "tuned")
-    assert set(made[:4]) == known and len(made) >= 8
+    assert set(made[:4]) == known and len(made) == 8
 
-    before = len(made)
     again = tuned(logged, "--trials", "16")
-    assert again["tasks"][0]["trials"] >= 16
+    assert again["tasks"][0]["trials"] == 16
     after = schedules(logged / "tuning" / "tuned")
-    assert after[:before] == made and len(set(after)) == len(after), "nothing is measured twice"
+    assert after[:8] == made and len(set(after)) == len(after), "nothing is measured twice"
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_recorded_programs_count_as_trials(logged: Path, tmp_path: Path, trials: int) -> None:
+    out = tmp_path / "few"
+    (task,) = tuned(logged, "--trials", str(trials), "--out", str(out))["tasks"]
+    assert (task["trials"], task["recorded"]) == (trials, max(trials - 1, 1))
+    assert len(schedules(out)) == trials
 
 
 def test_a_search_can_be_made_without_records(logged: Path, tmp_path: Path) -> None:

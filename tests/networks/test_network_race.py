@@ -41,7 +41,7 @@ def test_both_arms_leave_networks_that_are_compared(
 ) -> None:
     monkeypatch.chdir(tmp_path.parent)  # as users name folders: from where they are
     monkeypatch.setattr("toolkit.networks.legs.SHARES", (1 / 2, 1.0))
-    settings = NetworkRaceSettings(seconds=12.0, stock_seconds=4.0, read_seconds=1.0)
+    settings = NetworkRaceSettings(seconds=8.0, stock_seconds=3.0, read_seconds=0.3)
     result = race_network(model_file, Path(tmp_path.name), target=target, settings=settings)
     arms = {row["arm"] for row in result.rows}
     assert arms == {STOCK, OURS}
@@ -51,7 +51,7 @@ def test_both_arms_leave_networks_that_are_compared(
     assert [row["against"] for row in result.against] == installed_runtimes(model_file)
     assert all(row["latency_s"] > 0 and row["ratio"] > 0 for row in result.against)
     if result.reached_s is not None:
-        assert result.s_at_most == pytest.approx(result.reached_s / 4.0)
+        assert result.s_at_most == pytest.approx(result.reached_s / 3.0)
     written = orjson.loads((tmp_path / "race.json").read_bytes())
     assert written["rows"] == result.rows
     # Finished arms are kept: only the readings are taken again.
@@ -67,7 +67,7 @@ def test_both_arms_leave_networks_that_are_compared(
     assert again.against and mine["ratio"] == 1.0
     assert legs == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/leg.json")}
     with pytest.raises(LiveError, match="another seconds"):
-        race_network(model_file, tmp_path, target=target, settings=NetworkRaceSettings(50.0, 4.0))
+        race_network(model_file, tmp_path, target=target, settings=NetworkRaceSettings(50.0, 3.0))
 
 
 def test_an_arm_that_fails_is_named(model_file: Path, target: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class _Rounds:
         if begun is None:
             begun = self._round(self.scheduler.choose(self.progress), self.progress, self.spent)
         elif self.evaluations is not None:
-            # The previous round may have measured more than its size: recorded programs.
+            # The previous round may have measured more: the records of an interrupted search.
             begun.size = min(begun.size, self.evaluations - self.spent)
             del begun.asked[begun.size :]
         self._now = begun

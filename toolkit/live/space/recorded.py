@@ -13,7 +13,7 @@ from toolkit.datasets import Dataset
 from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import MACHINE_FINGERPRINT, Candidate, Task, Trial
-from toolkit.search.base import Oracle
+from toolkit.search.base import Oracle, Strategy
 from toolkit.training.table.table import workload_key
 
 PROGRAMS = 4
@@ -148,17 +148,33 @@ def _distance(known: Known) -> tuple[bool, bool, bool, int]:
 
 
 class RecordedFirst:
-    """An oracle that measures recorded programs before the first candidates, and returns both."""
+    """Measures recorded programs before a search's first candidates, within the size of its rounds.
 
-    def __init__(self, oracle: Oracle, programs: Sequence[Candidate]) -> None:
-        self._oracle = oracle
+    It is both the search's strategy and its oracle. ``measured`` counts the programs so far.
+    """
+
+    def __init__(self, strategy: Strategy, oracle: Oracle, programs: Sequence[Candidate]) -> None:
+        self.name, self.tell = strategy.name, strategy.tell
+        self._strategy, self._oracle = strategy, oracle
         self._programs = list(programs)
+        self._now = 0
+        self.measured = 0
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Propose candidates, and leave room in the round for programs."""
+        if n == 1 and self._programs:  # no room for both
+            self.measured += 1
+            return [self._programs.pop(0)]
+        self._now = min(len(self._programs), n - 1)
+        return self._strategy.ask(n - self._now)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Return one trial for each candidate, and then those of recorded programs."""
         asked = {candidate.candidate_id for candidate in candidates}
-        first = [each for each in self._programs if each.candidate_id not in asked]
-        self._programs = []
+        first = [one for one in self._programs[: self._now] if one.candidate_id not in asked]
+        self._programs = self._programs[self._now :]
+        self.measured += self._now
+        self._now = 0
         # Two batches: the known programs' latencies show which of the others are clearly slower.
         known = self._oracle.measure(first) if first else []
         return [*self._oracle.measure(candidates), *known]

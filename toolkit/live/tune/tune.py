@@ -62,7 +62,7 @@ class _Searcher:
     space: MetaScheduleSpace
     network_task: NetworkTask
     oracle: AvoidingOracle
-    recorded: int
+    recorded: RecordedFirst
 
 
 def make_strategy(
@@ -272,18 +272,18 @@ def _searchers(
             np.random.default_rng(seeds[number]),
             relatives,
         )
-        if relatives is not None:
-            strategy = Teaching(strategy, relatives, number)
         follow = partial(board.take, task.name)
         measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
         remembering = RememberingOracle(measured, known, clock, follow)
         programs = [] if recorded is None else recorded.programs(space)
-        avoiding = AvoidingOracle(RecordedFirst(remembering, programs), space)
+        first = RecordedFirst(strategy, remembering, programs)
+        avoiding = AvoidingOracle(first, space)
+        asked = first if relatives is None else Teaching(first, relatives, number)
         # Similar tasks of a network have the same operators.
         operators = re.sub(r"\d+", "", task.name.rpartition(":")[2])
         kind = operators if task.network else task.name
-        searched = NetworkTask(strategy, avoiding, task.weight, kind, operations(task.module))
-        found.append(_Searcher(task, space, searched, avoiding, len(programs)))
+        searched = NetworkTask(asked, avoiding, task.weight, kind, operations(task.module))
+        found.append(_Searcher(task, space, searched, avoiding, first))
     return found
 
 
@@ -303,7 +303,7 @@ def _rows(
                 "trials": len(trials),
                 "failed": dict(failed),
                 "avoided": searcher.oracle.avoided,
-                "recorded": searcher.recorded,
+                "recorded": searcher.recorded.measured,
                 "best_latency_s": min(latencies, default=None),
                 "unchecked": unchecked.get(searcher.space.task.task_id),
             }
