@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 # Where a container's image sets it, each process that a test starts compiles the toolkit anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# No test judges by its own time: a first call may load a library.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 REAL_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
 # They judge by how long programs take: two workers that measure at once would slow one another.

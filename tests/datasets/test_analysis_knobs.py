@@ -17,7 +17,7 @@ from toolkit.datasets.analysis.result import KnobEffect
 from toolkit.records import Task
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.floats(0.0, 3.0))
 def test_one_way_is_omega_squared(seed, levels, strength):
     rng = np.random.default_rng(seed)

@@ -64,7 +64,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps)
 def test_any_sequence_of_ingests_gives_what_one_clean_ingest_gives(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("any")

@@ -20,7 +20,7 @@ def numbers(values) -> np.ndarray:
     return np.array(values, dtype=np.uint64)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps, st.sampled_from([4, 30, 2**20]))
 def test_it_knows_what_a_set_knows(steps, recent):
     index, known = RecordIndex(), set()

@@ -136,9 +136,7 @@ def test_blocks_hold_few_lines_whatever_their_size(monkeypatch, tmp_path):
     assert [block.offset for block in blocks[1:]] == [block.end for block in blocks[:-1]]
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.integers(1, 400), st.booleans())
 def test_any_bytes_between_good_lines(tmp_path_factory, middle, cut, compress):
     folder = tmp_path_factory.mktemp("any")

@@ -23,7 +23,7 @@ def test_good_inputs(name):
 
 
 @pytest.mark.parametrize("name", invariants.FORMATS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**64 - 1), st.integers(1, 4))
 def test_inputs_that_are_nearly_good(name, seed, changes):
     rng = random.Random(seed)
@@ -33,7 +33,7 @@ def test_inputs_that_are_nearly_good(name, seed, changes):
     invariants.check(name, data)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**64 - 1), st.sampled_from(invariants.FORMATS))
 def test_files_that_are_nearly_good(seed, name):
     rng = random.Random(seed)

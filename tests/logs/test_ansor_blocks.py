@@ -121,7 +121,7 @@ def damaged(draw):
     return bytes(line).replace(b"\n", b"")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(dumped, dumped, damaged()), max_size=25))
 def test_any_lines(lines):
     assert_same(lines)
@@ -156,7 +156,8 @@ def found(text: bytes, free: list[int], texts: list[bytes]) -> list[list[int] | 
     """Values of free runs, ``None`` for texts that do not fit or are not understood."""
     pattern, runs = Pattern(text, free), Runs(texts)
     rows = np.flatnonzero(runs.counts == len(RUN.findall(text)))
-    mask, values, good = pattern.read(runs, rows)
+    mask, starts, stops = pattern.find(runs, rows)
+    values, good = pattern.numbers(*runs.values(starts, stops))
     told: list[list[int] | None] = [None] * len(texts)
     for row, numbers, fine in zip(rows[mask].tolist(), values.tolist(), good.tolist(), strict=True):
         told[row] = numbers if fine else None

@@ -95,7 +95,7 @@ def damaged(draw):
     return bytes(line).replace(b"\n", b"")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(dumped, dumped, damaged()), max_size=15))
 def test_any_lines(lines):
     assert_same(lines, Database(workloads=WORKLOADS))

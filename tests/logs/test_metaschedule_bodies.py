@@ -96,7 +96,7 @@ def test_a_workload_of_either_layout_without_bodies_has_none() -> None:
         assert read_bodies(loglines.dump(loglines.workload("1", 64, new=new))) == {}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_damaged_workloads_are_never_an_error(data: st.DataObject) -> None:
     line = line_of("xeon-rocketlake-1core/depthwise_conv2d_nhwc-1-28-28-64-3-2-1")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
@@ -93,7 +93,6 @@ def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[str]]:
     return [math.prod(extents) for extents in parts], shape, indices
 
 
-@settings(deadline=None)
 @given(st.lists(layouts(), min_size=1, max_size=2))
 def test_elements_stand_where_the_schedule_wants_them(
     nests: list[tuple[list[int], list[int], list[str]]],

@@ -104,7 +104,7 @@ def taken(module: Any, lanes: int = 8) -> bool:
     return found["relax.call_tir"] == 1 and found["relax.nn.conv2d"] == 0
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     rows=st.integers(13, 20),
     columns=st.integers(13, 20),

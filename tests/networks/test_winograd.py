@@ -68,7 +68,7 @@ def outputs(module: Any, *inputs: Any) -> Any:
     return machine["main"](*(tvm.runtime.tensor(array) for array in inputs)).numpy()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     images=st.integers(1, 2),
     rows=st.integers(3, 11),

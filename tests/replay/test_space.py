@@ -24,7 +24,7 @@ def test_it_keeps_the_roles() -> None:
     assert isinstance(space, Composes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sets(st.tuples(*[st.sampled_from(TILES)] * 2, st.sampled_from((0, 16, 64))), min_size=1))
 def test_the_graph_is_what_comparing_all_pairs_gives(kept: set[tuple[int, int, int]]) -> None:
     vectors = np.array([(7, x, 3, y, u) for x, y, u in sorted(kept)], dtype=np.int64)

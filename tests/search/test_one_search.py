@@ -94,7 +94,7 @@ def object_moves(
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORD, st.sampled_from(KERNELS), st.integers(0, 2**32 - 1))
 def test_a_record_moves_as_its_objects_do(
     kept: set[tuple[tuple[int, ...], int, int]], kernel: Kernel, seed: int
@@ -147,7 +147,7 @@ def movers(space: Any) -> dict[str, Mover]:
     }
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from(["any", "weighted", "unweighted", "best", "sampled"]), st.integers(0, 39))
 def test_a_mover_has_one_law_in_arrays_and_in_objects(name: str, start: int) -> None:
     """Of 40 candidates of 75, so that some knobs cannot move."""

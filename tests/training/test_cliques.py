@@ -47,7 +47,7 @@ def pairs_of(cliques: Cliques) -> set[tuple[int, int]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 25))
 def test_neighbour_sets_hold_all_pairs_with_one_differing_decision(seed: int, n: int) -> None:
     groups, rows = drawn_groups(seed, n)

@@ -51,7 +51,7 @@ def brute_force(decisions: np.ndarray, latency: np.ndarray) -> np.ndarray:
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 40))
 def test_gains_are_those_of_all_pairs(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)

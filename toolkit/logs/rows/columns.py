@@ -151,18 +151,26 @@ def candidate_seed(task_id: str, sketch_id: str) -> int:
 
 
 def candidate_numbers(
-    seeds: NDArray[np.uint64], sketch: Sketch, decisions: NDArray[np.int64]
+    seeds: NDArray[np.uint64], chosen: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.uint64]:
-    """Return ``records.candidate_id`` of every row of a decision matrix, as 64-bit numbers."""
+    """Return ``records.candidate_id`` of many rows, as 64-bit numbers.
+
+    ``chosen`` has the free decisions ``(parts, rows)`` of consecutive rows, those with the most
+    parts first: so each step is one operation for all rows that have it.
+    """
     state = np.array(seeds, dtype=np.uint64)
-    width = sketch.width
-    free = [column for knob in sketch.knobs for column in range(width)[knob.free]]
-    for column in np.ascontiguousarray(decisions[:, free].T).view(np.uint64):
-        state ^= column
-        state *= np.uint64(0x9E3779B97F4A7C15)
-        state ^= state >> np.uint64(32)
-        state *= np.uint64(0xD6E8FEB86659FD93)
-        state ^= state >> np.uint64(29)
+    ends = np.cumsum([part.shape[1] for part in chosen]).tolist()
+    columns = np.zeros((max((len(part) for part in chosen), default=0), len(state)), dtype=np.int64)
+    for part, end in zip(chosen, ends, strict=True):
+        columns[: len(part), end - part.shape[1] : end] = part
+    for number, column in enumerate(columns.view(np.uint64)):
+        count = max(end for part, end in zip(chosen, ends, strict=True) if len(part) > number)
+        some = state[:count]
+        some ^= column[:count]
+        some *= np.uint64(0x9E3779B97F4A7C15)
+        some ^= some >> np.uint64(32)
+        some *= np.uint64(0xD6E8FEB86659FD93)
+        some ^= some >> np.uint64(29)
     return state
 
 
@@ -194,7 +202,8 @@ class Candidates:
         self.tasks, self.sizes = tasks, sizes
         self.flat = np.zeros(int(sizes.sum()), dtype=np.int64)
         self._begins = np.cumsum(sizes) - sizes
-        self._numbers = np.zeros(len(sizes), dtype=np.uint64)
+        self._seeds = np.zeros(len(sizes), dtype=np.uint64)
+        self._chosen: list[tuple[NDArray[np.intp], NDArray[np.int64]]] = []
         self._sketches: list[str] = []
         self._codes = np.zeros(len(sizes), dtype=np.int64)
 
@@ -208,13 +217,24 @@ class Candidates:
         seeds = np.zeros(len(self.tasks.different), dtype=np.uint64)
         for code in different(codes):
             seeds[code] = candidate_seed(self.tasks.different[code], sketch.sketch_id)
-        self._numbers[rows] = candidate_numbers(seeds[codes], sketch, decisions)
+        self._seeds[rows] = seeds[codes]
+        width = sketch.width
+        free = [column for knob in sketch.knobs for column in range(width)[knob.free]]
+        self._chosen.append((rows, decisions.T[free]))
+
+    def _numbers(self) -> NDArray[np.uint64]:
+        numbers = np.zeros(len(self.sizes), dtype=np.uint64)
+        if self._chosen:
+            ordered = sorted(self._chosen, key=lambda part: len(part[1]), reverse=True)
+            rows = np.concatenate([some for some, _ in ordered])
+            numbers[rows] = candidate_numbers(self._seeds[rows], [part for _, part in ordered])
+        return numbers
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of a chunk that describe candidates."""
         return {
             "task_id": self.tasks.column(),
-            "candidate_id": hex_ids(self._numbers),
+            "candidate_id": hex_ids(self._numbers()),
             "sketch_id": Words(self._sketches, self._codes).column(),
             "decisions": ragged(pa.int64(), self.flat, self.sizes),
         }

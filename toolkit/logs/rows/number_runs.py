@@ -146,13 +146,13 @@ class Pattern:
         self._words = _as_words([word for _, _, word in words])
         self._masks = _as_words([b"\xff" * len(word) for _, _, word in words])
 
-    def read(
+    def find(
         self, runs: Runs, rows: NDArray[np.intp]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
+    ) -> tuple[NDArray[np.bool_], NDArray[np.intp], NDArray[np.intp]]:
         """Find the texts that differ only in the free runs; ``rows`` must have as many runs.
 
-        Returns a mask of the rows; for the rows found, the values of their free runs,
-        ``(texts, columns)``, and whether all values are valid (minus zero is not).
+        Returns a mask of the rows; for the rows found, starts and stops of their free runs,
+        ``(texts, columns)``.
         """
         starts, stops = runs.places(rows, self._columns)
         after = np.concatenate([runs.begins[rows][:, None], stops], axis=1)
@@ -164,8 +164,17 @@ class Pattern:
         if not same.all():
             starts, stops = starts[same], stops[same]
             mask[np.flatnonzero(mask)[~same]] = False
-        values, good = runs.values(starts, stops)
-        return mask, *self._signed(values, _whole_rows(good))
+        return mask, starts, stops
+
+    def numbers(
+        self, values: NDArray[np.int64], good: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Numbers of texts from the values of their free runs and which of these are valid.
+
+        Both are ``(texts, columns)``. Also returns whether all of a text's numbers are valid (minus
+        zero is not).
+        """
+        return self._signed(values, _whole_rows(good))
 
     def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
         """Like ``read`` for all texts, without a search for their runs.

@@ -26,7 +26,7 @@ from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection, tvm_
 from toolkit.logs.rows.json_text import decode, holds_repeated
 from toolkit.logs.rows.number_runs import Runs
 from toolkit.logs.rows.rows import Rows, make_chunk
-from toolkit.records import Task
+from toolkit.records import Sketch, Task
 
 _WRITTEN = (
     (b'{"i": [', b", [[], [", b']]], "r": [['),
@@ -34,15 +34,16 @@ _WRITTEN = (
 )
 """The text before the task's items, the steps and the costs: as TVM writes it, and compact."""
 _VERSION = re.compile(rb', ?"v": ?"([ !#-\[\]-~]*)"\}\s*$')
+_LAST = 100
+"""Bytes at a line's end that hold the version, in a line that is read here."""
 _OPENED, _CLOSED = b"[[],[", b"]]"
 """The text around the steps, without spaces."""
 _REMOVED = b" \0"
 """Bytes to remove for canonical steps: spaces, and the zeros at the end of ``Runs.joined``."""
 _KEPT = 20_000
-BATCH = 4096
-"""Number of lines whose steps are read at once: fits a core's cache, and is enough for NumPy."""
-FIRST = 256
-"""The same for the first lines: they are searched for numbers, which takes longer."""
+FIRST, BATCH, MANY = 256, 4096, 16_384
+"""Number of lines whose steps are read at once: the first lines, which are searched for numbers,
+lines that have one variant in the main (4,096 fit a core's cache), and lines of many variants."""
 
 
 class Ansor(LineFormat):
@@ -140,7 +141,7 @@ class AnsorBlocks:
             begin, first = end, lines[end]
             end += 1
             head, prefix = self._prefix(first)
-            version = _VERSION.search(first)
+            version = _VERSION.search(first[-_LAST:])
             if prefix is None or version is None:
                 continue
             tail, size = version[0], prefix.size
@@ -190,7 +191,7 @@ class AnsorBlocks:
         tasks: list[Task | None] = []
         codes = np.full(len(lines), -1, dtype=np.int64)
         sizes = np.zeros(len(lines), dtype=np.int64)
-        found: list[tuple[Variant, NDArray[np.intp], Decided]] = []
+        found: dict[str, list[tuple[Sketch, NDArray[np.intp], NDArray[np.int64]]]] = {}
         for variant, members, one in decisions:
             mine, which = self._tasks(prefixes[members], one.extents)
             known = np.array([task is not None for task in mine], dtype=np.bool_)
@@ -199,7 +200,8 @@ class AnsorBlocks:
                 members = members[fine]
                 codes[members] = which[fine] + len(tasks)
                 sizes[members] = one.matrix.shape[1]
-                found.append((variant, members, one.some(fine)))
+                part = variant.sketch, members, one.some(fine).matrix
+                found.setdefault(variant.sketch.sketch_id, []).append(part)
                 tasks += mine
         understood = codes >= 0
         taken = np.flatnonzero(understood)
@@ -209,8 +211,10 @@ class AnsorBlocks:
         codes = codes[taken]
         ids = Words(["" if task is None else task.task_id for task in tasks], codes)
         candidates = Candidates(ids, sizes[taken])
-        for variant, members, one in found:
-            candidates.put(row_of[members], variant.sketch, one.matrix)
+        for parts in found.values():
+            sketches, members_of, matrices = zip(*parts, strict=True)
+            members = np.concatenate(members_of)
+            candidates.put(row_of[members], sketches[0], np.concatenate(matrices))
         chunk = make_chunk(
             format=Words([FORMAT], np.zeros(len(taken), dtype=np.int64)),
             lines=lines[taken],
@@ -220,7 +224,7 @@ class AnsorBlocks:
             outcomes=outcomes.some(understood),
         )
         used = [tasks[code] for code in sorted(set(codes.tolist()))]
-        rows.add_chunk(chunk, filter(None, used), [variant.sketch for variant, _, _ in found])
+        rows.add_chunk(chunk, filter(None, used), [parts[0][0] for parts in found.values()])
         return taken
 
     def _decided(
@@ -231,7 +235,8 @@ class AnsorBlocks:
         parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
         begin = 0
         while begin < len(steps):
-            runs = Runs(steps[begin : begin + (BATCH if self._shapes.met else FIRST)])
+            size = FIRST if not self._shapes.met else BATCH if self._shapes.usual else MANY
+            runs = Runs(steps[begin : begin + size])
             texts.append(runs.joined.translate(None, _REMOVED))
             for variant, rows, decided in self._shapes.read(runs):
                 parts.setdefault(variant, []).append((rows + begin, decided))

@@ -8,7 +8,7 @@ extents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,15 @@ class Decided(NamedTuple):
         return Decided(self.matrix[lines], self.small[lines], self.extents[lines])
 
 
+class _Found(NamedTuple):
+    """Rows of texts of a variant; starts and stops of their free runs, ``(rows, columns)``."""
+
+    variant: Variant
+    rows: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    stops: NDArray[np.intp]
+
+
 class Shapes:
     """All known variants, by their number of runs."""
 
@@ -59,6 +68,11 @@ class Shapes:
     def met(self) -> bool:
         """Whether any steps were read."""
         return bool(self._variants)
+
+    @property
+    def usual(self) -> bool:
+        """Whether most of the last steps had one variant."""
+        return self._usual is not None
 
     def read(self, runs: Runs) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
         """Yield rows of step texts with their decisions; texts of no variant are left out."""
@@ -74,15 +88,25 @@ class Shapes:
                 rows = rows[~mask]
             if 2 * len(rows) <= len(runs):
                 self._usual = usual
+        found: list[_Found] = []
         for number, some in _by_count(runs, rows):
-            for variant, found, decided in self._of_count(number, runs, some):
-                if 2 * len(found) > len(runs):
-                    self._usual = variant
-                yield variant, found, decided
+            found += self._of_count(number, runs, some)
+        if not found:
+            return
+        # The numbers of all variants are read together: many variants have only few lines.
+        starts = np.concatenate([one.starts.ravel() for one in found])
+        stops = np.concatenate([one.stops.ravel() for one in found])
+        values, good = runs.values(starts, stops)
+        end = 0
+        for variant, members, places, _ in found:
+            if 2 * len(members) > len(runs):
+                self._usual = variant
+            part, shape = slice(end, end + places.size), places.shape
+            end = part.stop
+            decided = variant.decided(values[part].reshape(shape), good[part].reshape(shape))
+            yield variant, members, decided
 
-    def _of_count(
-        self, number: int, runs: Runs, rows: NDArray[np.intp]
-    ) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
+    def _of_count(self, number: int, runs: Runs, rows: NDArray[np.intp]) -> Iterator[_Found]:
         known = self._variants.setdefault(number, [])
         for at in range(_MANY):
             if not len(rows):
@@ -94,9 +118,9 @@ class Shapes:
                 if made is None:
                     return
                 known.append(made)
-            mask, decided = known[at].read(runs, rows)
+            mask, starts, stops = known[at].pattern.find(runs, rows)
             if mask.any():
-                yield known[at], rows[mask], decided
+                yield _Found(known[at], rows[mask], starts, stops)
                 rows = rows[~mask]
 
 
@@ -130,13 +154,38 @@ class _Columns(NamedTuple):
 
 
 class _Splits(NamedTuple):
-    """Splits with the same number of parts, computed together."""
+    """All splits of a variant; those with the same number of lengths stand side by side.
+
+    ``lengths`` has the lengths of all splits: of each group of splits the innermost lengths, then
+    the next ones. ``untold`` is a column over them: whether the steps do not give the length.
+    ``groups`` has the number of lengths, and the number of splits, of each group.
+    """
 
     outermost: NDArray[np.intp]
     extents: _Columns
-    lengths: list[_Columns]
-    told: list[NDArray[np.bool_]]
-    """For each length, a column over the splits: whether the steps give the length."""
+    lengths: _Columns
+    untold: NDArray[np.bool_]
+    groups: list[tuple[int, int]]
+
+    def outer(self, numbers: NDArray[np.int64], small: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Outermost factors ``(splits, lines)``; impossible lines are removed from ``small``."""
+        factors, wholes = self.lengths.of(numbers), self.extents.of(numbers)
+        small &= ((factors > 0) | self.untold).all(axis=0)
+        reals, sizes = factors.astype(np.float64), np.empty(wholes.shape)
+        products = np.empty_like(wholes)
+        first = split = 0
+        for parts, splits in self.groups:
+            last, end = first + parts * splits, split + splits
+            shape = (parts, splits, len(small))
+            np.multiply.reduce(factors[first:last].reshape(shape), out=products[split:end])
+            np.multiply.reduce(reals[first:last].reshape(shape), out=sizes[split:end])
+            first, split = last, end
+        small &= (sizes < _PRODUCT_LIMIT).all(axis=0)
+        known = (wholes > 0) & (products > 0)
+        products[~known] = 1
+        outer = -(-wholes // products)
+        outer[~known] = 0
+        return outer
 
 
 class Variant:
@@ -149,7 +198,7 @@ class Variant:
         free = sorted({part.column for part in told if isinstance(part, DigitRun)})
         constants = sorted({int(part) for part in told if not isinstance(part, DigitRun)})
         self.sketch = sketch
-        self._pattern = Pattern(text, free)
+        self.pattern = Pattern(text, free)
         self._constants = np.array(constants, dtype=np.int64)
         # Constants come after the free runs.
         place_of = {column: place for place, column in enumerate(free)}
@@ -166,16 +215,21 @@ class Variant:
             return _Columns(places, shifts[:, None])
 
         self._decisions, self._extents = columns(reader.decisions), columns(reader.extents)
-        self._splits: list[_Splits] = []
-        for size in sorted({len(lengths) for _, _, lengths in reader.splits}):
-            alike = [split for split in reader.splits if len(split[2]) == size]
-            outermost, extents, parts = zip(*alike, strict=True)
-            levels = list(zip(*parts, strict=True))
-            named = [np.array([[isinstance(n, DigitRun)] for n in nth]) for nth in levels]
-            places = np.array(outermost, dtype=np.intp)
-            self._splits.append(
-                _Splits(places, columns(extents), [columns(nth) for nth in levels], named)
-            )
+        splits = sorted(reader.splits, key=lambda split: len(split[2]))
+        groups = [(size, list(some)) for size, some in groupby(splits, lambda s: len(s[2]))]
+        factors = [
+            length
+            for _, some in groups
+            for level in zip(*(split[2] for split in some), strict=True)
+            for length in level
+        ]
+        self._splits = _Splits(
+            np.array([outermost for outermost, _, _ in splits], dtype=np.intp),
+            columns([extent for _, extent, _ in splits]),
+            columns(factors),
+            np.array([not isinstance(length, DigitRun) for length in factors], np.bool_)[:, None],
+            [(size, len(some)) for size, some in groups],
+        )
 
     @classmethod
     def of(cls, text: bytes, reader: AnsorReader) -> Variant | None:
@@ -201,39 +255,32 @@ class Variant:
         if not traced.linear or list(traced.decisions) != list(plain.decisions):
             return None
         variant = cls(traced, reader.sketch(plain), text)
-        mask, decided = variant.read(Runs([text]), np.zeros(1, dtype=np.intp))
+        runs = Runs([text])
+        mask, *places = variant.pattern.find(runs, np.zeros(1, dtype=np.intp))
+        decided = variant.decided(*runs.values(*places))
         understood = mask.all() and decided.small.all()
         return variant if understood and decided.matrix[0].tolist() == plain.decisions else None
 
-    def read(self, runs: Runs, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Decided]:
-        """Which rows of texts (all with equally many runs) are of this variant; their decisions."""
-        return self._decided(*self._pattern.read(runs, rows))
-
     def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], Decided]:
-        """Like ``read`` for all texts: faster if most are of this variant, but may miss some."""
-        return self._decided(*self._pattern.follow(runs))
+        """Rows of this variant among all texts, and their decisions.
 
-    def _decided(
-        self, mask: NDArray[np.bool_], values: NDArray[np.int64], small: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.bool_], Decided]:
+        Faster than finding the variant if most texts are of it, but may miss some.
+        """
+        mask, values, small = self.pattern.follow(runs)
+        return mask, self._decided(values, small)
+
+    def decided(self, values: NDArray[np.int64], good: NDArray[np.bool_]) -> Decided:
+        """Decisions of texts of this variant, from the values of their free runs."""
+        return self._decided(*self.pattern.numbers(values, good))
+
+    def _decided(self, values: NDArray[np.int64], small: NDArray[np.bool_]) -> Decided:
         constants = np.broadcast_to(self._constants, (len(values), len(self._constants)))
         numbers = np.concatenate([values.T, constants.T])
         decisions = self._decisions.of(numbers)
-        for outermost, extents, lengths, told in self._splits:
-            whole = extents.of(numbers)
-            product = np.ones_like(whole)
-            size = np.ones(whole.shape)
-            for nth, named in zip(lengths, told, strict=True):
-                factor = nth.of(numbers)
-                small &= ((factor > 0) | ~named).all(axis=0)
-                product *= factor
-                size *= np.abs(factor)
-            small &= (size < _PRODUCT_LIMIT).all(axis=0)
-            known = (whole > 0) & (product > 0)
-            outer = -(-whole // np.where(known, product, 1))
-            decisions[outermost] = np.where(known, outer, 0)
+        if self._splits.groups:
+            decisions[self._splits.outermost] = self._splits.outer(numbers, small)
         matrix, loops = decisions.T.copy(), self._extents.of(numbers).T.copy()
-        return mask, Decided(matrix, small, loops)
+        return Decided(matrix, small, loops)
 
 
 def _traced(steps: Any, columns: Any) -> Any:
