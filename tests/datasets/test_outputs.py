@@ -60,6 +60,28 @@ def test_data_are_never_written_over(here, command, target, why, force):
     assert snapshot(here) == before
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "throughput", "--dataset", "ds"),
+        ("simulate", "--dataset", "ds"),
+        ("report", "--dataset", "ds"),
+        ("validate", "--dataset", "ds"),
+        ("collect", "--workload", "matmul:8,8,8"),
+        ("tune", "--workload", "matmul:8,8,8"),
+        ("race", "--workload", "matmul:8,8,8"),
+        ("compile", "network.onnx"),
+    ],
+)
+@pytest.mark.parametrize("target", ["ds", "ds/features", "x/../ds/new"])
+def test_no_command_makes_its_results_inside_a_dataset(here, command, target):
+    (here / "network.onnx").write_bytes(b"")
+    before = snapshot(here)
+    result = run(*command, "--out", target)
+    assert (result.exit_code, "inside the dataset" in result.stderr) == (2, True)
+    assert snapshot(here) == before
+
+
 @pytest.mark.parametrize("command", [QUERY, EXPORT])
 def test_other_files_are_written_over_where_it_is_asked_for(here, command):
     result = run(*command, "notes.json")

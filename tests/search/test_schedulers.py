@@ -140,9 +140,19 @@ def test_where_nothing_is_built_the_same_rounds_are_chosen() -> None:
 
 
 def test_no_round_is_chosen_ahead_of_what_may_be_spent() -> None:
-    run, log = chosen_ahead(works=True, evaluations=5)
-    assert run.evaluations == [2, 4, 5]
-    assert sum(line.startswith("ask") for line in log) == 3
+    run, log = chosen_ahead(works=True, evaluations=7)
+    assert run.evaluations == [2, 4, 6, 7]
+    assert sum(line.startswith("ask") for line in log) == 4
+
+
+@pytest.mark.parametrize("name", SCHEDULERS.names())
+@pytest.mark.parametrize(("trials", "each"), [(14, 7), (3, 1), (2, 1), (200, 64)])
+def test_each_task_gets_a_part_of_a_budget_below_a_round(name: str, trials: int, each: int) -> None:
+    scheduler = SCHEDULERS.get(name)(None, np.random.default_rng(0))
+    run = run_network(network(1, 1), scheduler, Budget(evaluations=trials), clock=SimulatedClock())
+    assert sorted(run.chosen[:2]) == [0, 1]
+    assert run.evaluations[:2] == [each, 2 * each]
+    assert run.evaluations[-1] <= trials
 
 
 def test_what_was_measured_beside_a_round_is_of_the_budget() -> None:

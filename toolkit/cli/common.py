@@ -58,7 +58,18 @@ def folder_at(text: str) -> Path:
         raise typer.BadParameter(str(error)) from None
 
 
+def outside_datasets(text: str) -> Path:
+    """Return a path for results; it must not be inside a dataset's folder."""
+    from toolkit.datasets.manifest import dataset_around
+
+    path = Path(text)
+    if (home := dataset_around(path)) is not None:
+        raise typer.BadParameter(f"{text} is inside the dataset {home}: give another path")
+    return path
+
+
 FolderOption = partial(Option, parser=folder_at, metavar="FOLDER")
+OutOption = partial(Option, "--out", parser=outside_datasets, metavar="PATH")
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
 DatasetDir = Annotated[

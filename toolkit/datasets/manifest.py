@@ -37,6 +37,12 @@ def is_ours(name: str) -> bool:
     return bool(_PART.fullmatch(name) or _DEBRIS.fullmatch(name))
 
 
+def dataset_around(path: Path) -> Path | None:
+    """The dataset whose folder this path is, or is inside of; ``None`` if there is none."""
+    whole = path.resolve()
+    return next((at for at in (whole, *whole.parents) if (at / FILE).exists()), None)
+
+
 def refuse_foreign(folder: Path) -> None:
     """Raise ``DatasetError`` if a folder holds files that are not a dataset's.
 

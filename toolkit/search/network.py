@@ -119,6 +119,7 @@ def run_network(
     """Give rounds to tasks, as the scheduler says, until the budget is spent.
 
     ``first_round`` is the size of a task's rounds until it has a success (default: ``round_size``).
+    It is less where the budget does not give so many evaluations to each task.
     ``stop`` is called after every round; the run ends when it returns true.
 
     ``meanwhile`` is called with a function to run while candidates are built (``Engine``). That
@@ -130,9 +131,10 @@ def run_network(
     clock = clock or WallClock()
     progress = [TaskProgress(task.weight, task.kind, task.flops) for task in tasks]
     result = NetworkRun(tasks=progress)
-    rounds = _Rounds(
-        tasks, progress, scheduler, budget.evaluations, round_size, first_round or round_size
-    )
+    first_size = first_round or round_size
+    if budget.evaluations is not None and tasks:
+        first_size = max(1, min(first_size, budget.evaluations // len(tasks)))
+    rounds = _Rounds(tasks, progress, scheduler, budget.evaluations, round_size, first_size)
     while not all(task.exhausted for task in progress):
         if budget.evaluations is not None and rounds.spent >= budget.evaluations:
             break

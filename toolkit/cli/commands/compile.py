@@ -52,7 +52,7 @@ def compile(
     ] = 60.0,
     seed: common.Seed = 0,
     folder: Annotated[
-        Path | None, Option("--out", help="Folder (default: tuning/compiled/NETWORK).")
+        Path | None, common.OutOption(help="Folder (default: tuning/compiled/NETWORK).")
     ] = None,
     json: common.Json = False,
 ) -> None:

@@ -86,7 +86,7 @@ def collect(
     seed: common.Seed = 0,
     machine: common.Machine = None,
     folder: Annotated[
-        Path | None, Option("--out", help="Folder (default: tuning/collected).")
+        Path | None, common.OutOption(help="Folder (default: tuning/collected).")
     ] = None,
     json: common.Json = False,
 ) -> None:
@@ -148,7 +148,7 @@ def validate(
     cores: common.Cores = None,
     seed: common.Seed = 0,
     folder: Annotated[
-        Path | None, Option("--out", help="Folder (default: tuning/validation).")
+        Path | None, common.OutOption(help="Folder (default: tuning/validation).")
     ] = None,
     json: common.Json = False,
 ) -> None:

@@ -116,7 +116,7 @@ def race(
         ),
     ] = None,
     machine: common.Machine = None,
-    folder: Annotated[Path | None, Option("--out", help="Folder (default: tuning/race).")] = None,
+    folder: Annotated[Path | None, common.OutOption(help="Folder (default: tuning/race).")] = None,
     json: common.Json = False,
 ) -> None:
     """Race stock MetaSchedule against strategies of the toolkit, on this device.

@@ -25,7 +25,7 @@ SHOWN = 12
 
 def report(
     out_file: Annotated[
-        Path | None, Option("--out", help="HTML file (default: tuning/report.html).")
+        Path | None, common.OutOption(help="HTML file (default: tuning/report.html).")
     ] = None,
     workspace: Annotated[Path, Option(help="Folder to search for the inputs below.")] = Path(
         "tuning"

@@ -44,7 +44,7 @@ def simulate(
         ),
     ] = 0,
     out_dir: Annotated[
-        Path | None, Option("--out", help="Results (default: tuning/simulations/SCENARIO).")
+        Path | None, common.OutOption(help="Results (default: tuning/simulations/SCENARIO).")
     ] = None,
     json: common.Json = False,
 ) -> None:

@@ -19,7 +19,7 @@ Recipe = Annotated[
     str | None,
     Option("--recipe", help="Name of a bundled recipe, or a TOML file (default: the kind)."),
 ]
-Out = Annotated[Path | None, Option("--out", help="Model folder (default: tuning/models/<kind>).")]
+Out = Annotated[Path | None, common.OutOption(help="Model folder (default: tuning/models/<kind>).")]
 Processors = Annotated[
     int | None,
     Option(

@@ -97,7 +97,7 @@ def tune(
     seed: common.Seed = 0,
     machine: common.Machine = None,
     folder: Annotated[
-        Path | None, Option("--out", help="Database folder (default: tuning/tuned).")
+        Path | None, common.OutOption(help="Database folder (default: tuning/tuned).")
     ] = None,
     mlflow: MlflowPlace = None,
     json: common.Json = False,

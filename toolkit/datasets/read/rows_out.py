@@ -42,7 +42,7 @@ def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = Fa
 
     for target in targets:
         whole = target.resolve()
-        home = next((p for p in (whole, *whole.parents) if (p / manifests.FILE).exists()), None)
+        home = manifests.dataset_around(target)
         if home is not None:
             why, cure = f"is inside the dataset {home}", "write to a file somewhere else"
         elif was_read(target):
