@@ -120,6 +120,8 @@ def main() -> None:
 
     Threads receive frames and send answers while a block is read: the parent is slow to do so.
     """
+    # Arrow's own allocator asks for huge pages, and the system looks for them for long.
+    pa.set_memory_pool(pa.system_memory_pool())
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     worker = Worker()
     frames: queue.Queue[tuple[Any, bytes] | None] = queue.Queue(1)
