@@ -35,15 +35,15 @@ _WRITTEN = (
 """The text before the task's items, the steps and the costs: as TVM writes it, and compact."""
 _VERSION = re.compile(rb', ?"v": ?"([ !#-\[\]-~]*)"\}\s*$')
 _LAST = 100
-"""Bytes at a line's end that hold the version, in a line that is read here."""
+"""Bytes at a line's end in which the version is looked for."""
 _OPENED, _CLOSED = b"[[],[", b"]]"
 """The text around the steps, without spaces."""
 _REMOVED = b" \0"
 """Bytes to remove for canonical steps: spaces, and the zeros at the end of ``Runs.joined``."""
 _KEPT = 20_000
 FIRST, BATCH, MANY = 256, 4096, 16_384
-"""Number of lines whose steps are read at once: the first lines, which are searched for numbers,
-lines that have one variant in the main (4,096 fit a core's cache), and lines of many variants."""
+"""Number of lines whose steps are read at once: of the first lines, which are searched for numbers,
+of lines that mostly have one variant (4,096 fit a core's cache), and of lines of many variants."""
 
 
 class Ansor(LineFormat):
