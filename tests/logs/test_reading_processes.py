@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import tarfile
 import time
 from collections.abc import Iterator
@@ -55,30 +57,41 @@ def test_answers_come_in_the_order_of_blocks_and_are_what_this_process_reads(
 ) -> None:
     given = blocks(pools.EACH)
     futures = [pool.submit(SETTINGS, block, 0) for block in given]
-    [process] = pool._processes
-    assert process._sent == len(given)
     here = InProcess()
     for block, future in zip(given, futures, strict=True):
         assert future.result(60).rows.equals(here.submit(SETTINGS, block, 0).result().rows)
+    assert pool._local._settings is None  # this process read none of them
     first, *others = [future.result() for future in futures]
     assert first.tasks
     assert first.sketches
     assert not any(result.tasks or result.sketches for result in others)
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no such signal here")
 def test_this_process_reads_what_the_other_has_no_room_for(pool: WorkerPool) -> None:
-    [process] = pool._processes
-    process._sent += pools.EACH
-    future = pool.submit(SETTINGS, blocks(1)[0], 0)
-    assert future.done()
-    assert len(future.result().rows) == 40
-    assert process._sent == pools.EACH
+    other = pool._processes[0]._process.pid
+    given = blocks(pools.EACH + pools.WAITING + 1)
+    os.kill(other, signal.SIGSTOP)
+    try:
+        futures = [pool.submit(SETTINGS, block, 0) for block in given[: pools.EACH]]
+        until = time.monotonic() + 60
+        while pool._jobs.qsize() and time.monotonic() < until:
+            time.sleep(0.01)
+        futures += [pool.submit(SETTINGS, block, 0) for block in given[pools.EACH :]]
+        done = [future.done() for future in futures]
+        assert done == pools.EACH * [False] + [True] + pools.WAITING * [False]
+        while pool.help():
+            pass
+        assert all(future.done() for future in futures[pools.EACH :])
+    finally:
+        os.kill(other, signal.SIGCONT)
+    assert [len(future.result(60).rows) for future in futures] == len(given) * [40]
 
 
 def test_a_process_that_ends_is_an_error_with_its_cure(pool: WorkerPool) -> None:
     [process] = pool._processes
     process.kill()
-    futures = [process.submit(SETTINGS, block) for block in blocks(2)]
+    futures = [pool.submit(SETTINGS, block, 0) for block in blocks(2)]
     for future in futures:
         with pytest.raises(ToolkitError, match="ended early") as caught:
             future.result(60)
@@ -96,10 +109,10 @@ def test_what_a_collector_said_of_tasks_is_known_where_their_workloads_are_lost(
     with tarfile.open(tmp_path / "db.tar", "w") as archive:
         archive.add(db, "db")
     [block] = read_blocks(io.BytesIO(records.read_bytes()))
-    for place in (db, tmp_path / "db.tar"):
+    for place, here in ((db, False), (tmp_path / "db.tar", True)):
         [file] = [file for file in discover([place], None, None) if file.kind == "metaschedule"]
         beside = format_named(file.kind).beside(file.place, [])
         result = pool.submit(SourceSettings(file.kind, None, beside), block, 0).result(60)
-        assert pool._processes[0]._sent == 1
+        assert (pool._local._settings is not None) == here
         assert [task.workload for task in result.tasks] == ["GMM"]
         assert list(result.space_sizes.values()) == [9]

@@ -161,21 +161,23 @@ def read_into(
     for job in _jobs(store, files, blocks, marks):
         waiting.append(job)
         while waiting and (len(waiting) > blocks.window or _is_there(waiting[0])):
-            yield from _taken(store, waiting.popleft())
+            yield from _taken(store, waiting.popleft(), blocks)
     while waiting:
-        yield from _taken(store, waiting.popleft())
+        yield from _taken(store, waiting.popleft(), blocks)
 
 
 def _is_there(job: _Job) -> bool:
     return not isinstance(job, _Block) or job.result.done()
 
 
-def _taken(store: Store, job: _Job) -> Iterator[SourceReport]:
+def _taken(store: Store, job: _Job, blocks: Blocks) -> Iterator[SourceReport]:
     if isinstance(job, SourceReport):
         yield job
     elif isinstance(job, SourceReading):
         yield job.finish()
     else:
+        while not job.result.done() and blocks.help():
+            pass
         job.reading.take(job.block, job.result.result(), job.mark)
         store.commit_full()
 

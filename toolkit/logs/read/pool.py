@@ -7,7 +7,7 @@ import queue
 import subprocess
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any
 
 from toolkit import children
@@ -23,7 +23,10 @@ from toolkit.logs.rows.results import BlockResult
 PIPE_BYTES = 2**20
 
 EACH = 3
-"""Blocks per reading process: one is being read, one is being sent, one waits."""
+"""Blocks that a reading process has: one is being read, one is being sent, one waits."""
+
+WAITING = 3
+"""Blocks per process that no process has yet: this one reads the first where there are more."""
 
 READ_HERE = 8
 """Number of blocks read by this process that may wait for an earlier block."""
@@ -56,26 +59,44 @@ class InProcess:
         future.set_result(self._reader.read(block, index))
         return future
 
+    def help(self) -> bool:
+        return False
+
 
 class WorkerPool:
     """Reads blocks in worker processes, and in this one.
 
-    This process reads while the workers start, and when each worker has enough blocks. It reads
-    the first blocks, so that they are written while the workers read the next ones.
+    Blocks wait in one queue. A process takes the first one as soon as it has room, whatever this
+    process is doing. This process takes it while the workers start, where many wait, and when it
+    needs a result that is not there yet.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.window = EACH * workers + READ_HERE
-        self._processes = [_Process() for _ in range(workers)]
+        self.window = (EACH + WAITING) * workers + READ_HERE
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._processes = [_Process(self._jobs) for _ in range(workers)]
         self._local = InProcess()
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        if settings.beside.portable and settings.kind not in FORMATS.added:
-            free = [one for one in self._processes if one.ready and one.unread < EACH]
-            if free:
-                return min(free, key=lambda one: one.unread).submit(settings, block)
-        return self._local.submit(settings, block, index)
+        if not settings.beside.portable or settings.kind in FORMATS.added:
+            return self._local.submit(settings, block, index)
+        future: Future[BlockResult] = Future()
+        self._jobs.put((settings, block, future))
+        if self._jobs.qsize() > WAITING * self.workers:
+            self.help()
+        return future
+
+    def help(self) -> bool:
+        """Read a block that no process has yet; return whether there was one."""
+        try:
+            job = self._jobs.get_nowait()
+        except queue.Empty:
+            return False
+        assert job is not None, "the pool is closed"
+        settings, block, future = job
+        future.set_result(self._local.submit(settings, block, 0).result())
+        return True
 
     def close(self) -> None:
         for process in self._processes:
@@ -98,19 +119,22 @@ class ClusterBlocks:
             return self._local.submit(settings, block, index)
         return self._cluster.submit(read_block, (settings.kind, settings.machine), block)
 
+    def help(self) -> bool:
+        return False
+
 
 Blocks = InProcess | WorkerPool | ClusterBlocks
-"""What reads blocks; results are futures."""
+"""What reads blocks; results are futures. Whoever waits for one calls ``help`` first."""
 
 
 class _Process:
     """A reading process. One thread sends it blocks, another receives its answers, both in order.
 
     This process is busy, and a thread needs several turns for a block or an answer of some MiB. So
-    the next block is sent before the last one is answered.
+    the next blocks are sent before the last one is answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
         environment = {
             "OMP_NUM_THREADS": "1",
             # OpenBLAS threads would spin for 0.1 s when NumPy is loaded.
@@ -130,28 +154,17 @@ class _Process:
                 fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.ready = False
         """Whether its libraries are loaded."""
-        self._sent = self._heard = 0
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs, self._closing = jobs, False
+        self._room = Semaphore(0)
         self._waiting: queue.SimpleQueue[Future[BlockResult] | None] = queue.SimpleQueue()
         self._threads = [Thread(target=run, daemon=True) for run in (self._send, self._hear)]
         for thread in self._threads:
             thread.start()
 
-    @property
-    def unread(self) -> int:
-        """Number of blocks without an answer yet."""
-        return self._sent - self._heard
-
-    def submit(self, settings: SourceSettings, block: LineBlock) -> Future[BlockResult]:
-        future: Future[BlockResult] = Future()
-        self._sent += 1
-        self._jobs.put((settings, block, future))
-        return future
-
     def _send(self) -> None:
         stdin, known = self._process.stdin, None
         assert stdin is not None
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next()) is not None:
             settings, block, future = job
             self._waiting.put(future)
             # If the process has ended, '_hear' reports it.
@@ -166,8 +179,15 @@ class _Process:
                 write_frame(stdin, {"block": place}, body)
         self._waiting.put(None)
 
+    def _next(self) -> _Job | None:
+        """The next block for this process, once it has room; ``None`` when it is closed."""
+        self._room.acquire()
+        return None if self._closing else self._jobs.get()
+
     def _hear(self) -> None:
         self.ready = self._answer() is not None
+        if self.ready:
+            self._room.release(EACH)
         while (future := self._waiting.get()) is not None:
             try:
                 answer = self._answer()
@@ -179,7 +199,7 @@ class _Process:
                 future.set_result(decode_result(*answer))
             except Exception as error:  # The future raises it when the result is read.
                 future.set_exception(error)
-            self._heard += 1
+            self._room.release()
 
     def _answer(self) -> tuple[Any, bytes] | None:
         assert self._process.stdout is not None
@@ -192,6 +212,8 @@ class _Process:
         self._process.kill()
 
     def close(self) -> None:
+        self._closing = True
+        self._room.release()
         self._jobs.put(None)
         for thread in self._threads:
             thread.join()
