@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import loglines
 import pytest
@@ -86,6 +87,20 @@ def test_this_process_reads_what_the_other_has_no_room_for(pool: WorkerPool) -> 
     finally:
         os.kill(other, signal.SIGCONT)
     assert [len(future.result(60).rows) for future in futures] == len(given) * [40]
+
+
+@pytest.mark.parametrize("given", [0, 9])
+def test_several_processes_end_together_whatever_waits(given: int) -> None:
+    pool = WorkerPool(3)
+    until = time.monotonic() + 60
+    while not all(process.ready for process in pool._processes) and time.monotonic() < until:
+        time.sleep(0.01)
+    for block in blocks(given):
+        pool.submit(SETTINGS, block, 0)
+    closing = Thread(target=pool.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 def test_a_process_that_ends_is_an_error_with_its_cure(pool: WorkerPool) -> None:

@@ -26,7 +26,7 @@ EACH = 3
 """Blocks that a reading process has: one is being read, one is being sent, one waits."""
 
 WAITING = 3
-"""Blocks per process that no process has yet: this one reads the first where there are more."""
+"""Blocks that no process has yet: this process reads the first of them where there are more."""
 
 READ_HERE = 8
 """Number of blocks read by this process that may wait for an earlier block."""
@@ -73,7 +73,7 @@ class WorkerPool:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.window = (EACH + WAITING) * workers + READ_HERE
+        self.window = EACH * workers + WAITING + READ_HERE
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._processes = [_Process(self._jobs) for _ in range(workers)]
         self._local = InProcess()
@@ -83,7 +83,7 @@ class WorkerPool:
             return self._local.submit(settings, block, index)
         future: Future[BlockResult] = Future()
         self._jobs.put((settings, block, future))
-        if self._jobs.qsize() > WAITING * self.workers:
+        if self._jobs.qsize() > WAITING:
             self.help()
         return future
 
@@ -99,8 +99,9 @@ class WorkerPool:
         return True
 
     def close(self) -> None:
+        # All are stopped before one is waited for: any of them may take the mark of the end.
         for process in self._processes:
-            process.kill()
+            process.stop()
         for process in self._processes:
             process.close()
 
@@ -211,10 +212,14 @@ class _Process:
         # It holds nothing to keep, and an orderly exit of its libraries takes 0.2 s.
         self._process.kill()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Let its threads end; call this for all processes of a queue before ``close``."""
+        self.kill()
         self._closing = True
         self._room.release()
         self._jobs.put(None)
+
+    def close(self) -> None:
         for thread in self._threads:
             thread.join()
         children.end(self._process)
