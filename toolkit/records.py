@@ -237,7 +237,7 @@ def candidate_id(task_id: str, sketch: Sketch, decisions: Sequence[int]) -> str:
     """Hash task, sketch and the free decisions; recorded and live candidates share this id.
 
     ``decisions`` is the whole flat vector; a tile's outermost factor is not hashed.
-    ``toolkit.logs.rows.columns.candidate_numbers`` does the same for a matrix.
+    ``toolkit.logs.rows.columns.candidate_numbers`` does the same for many rows.
     """
     state = int(content_id(task_id, sketch.sketch_id), 16)
     for knob in sketch.knobs:
