@@ -11,24 +11,21 @@ from typer.testing import CliRunner
 from tests.live.burners import NOT_THE_MACHINE, slow_machine
 from toolkit.cli.main import app
 from toolkit.live.measure.slowed import DECIDES_NOTHING
-from toolkit.live.tune.finalists import NEAR
 
 runner = CliRunner()
 
 
 def test_finalists_of_a_slow_machine_name_no_winner(tmp_path: Path) -> None:
-    # Of the programs of this seed, several are as fast as the best.
-    command = ["tune", "--workload", "matmul:16,16,16", "--seed", "1", "--threads", "1", "--json"]
+    command = ["tune", "--workload", "matmul:16,16,16", "--threads", "1", "--json"]
     command += ["--strategy", "random", "--drop-above", "0", "--min-repeat-ms", "20"]
-    command += ["--out", str(tmp_path)]
+    command += ["--trials", "8", "--out", str(tmp_path)]
+    assert runner.invoke(app, [*command, "--finalists", "0"]).exit_code == 0
+    # On some processors no program is as fast as the best: then nothing would be read again.
     records = tmp_path / "database_tuning_record.json"
-    # More where they are not: there must be finalists.
-    for trials in range(16, 97, 16):
-        command = [*command, "--trials", str(trials)]
-        assert runner.invoke(app, [*command, "--finalists", "0"]).exit_code == 0
-        read = [np.mean(orjson.loads(line)[1][1]) for line in records.read_bytes().splitlines()]
-        if sum(seconds <= NEAR * min(read) for seconds in read) >= 2:
-            break
+    lines = [orjson.loads(line) for line in records.read_bytes().splitlines()]
+    lines.sort(key=lambda line: np.mean(line[1][1]))
+    lines[1][1][1] = lines[0][1][1]
+    records.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     before = records.read_bytes()
     with slow_machine():
         slow = runner.invoke(app, [*command, "--finalists", "2"])
