@@ -12,6 +12,9 @@ from made_commands import QUICK, json_of
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
+from toolkit.live.confirm import session
+from toolkit.live.confirm.rules import INCUMBENT, TWIN
+from toolkit.live.confirm.verdict import Confirmation
 from toolkit.training import load_throughput
 from toolkit.training.table.cores import core_counts, core_warnings, target_task
 from toolkit.training.trained.models import TrainedModels, load_trained
@@ -75,7 +78,9 @@ def test_tune_warns_of_another_count() -> None:
 
 
 @pytest.mark.live
-def test_validate_warns_of_another_count() -> None:
+def test_validate_warns_of_another_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = {name: [1e-4] * 6 for name in (INCUMBENT, TWIN)}
+    monkeypatch.setattr(session, "confirm", lambda *_, **__: Confirmation(readings))
     assert CliRunner().invoke(app, ["ingest", "two", "--dataset", "ds2"]).exit_code == 0
     command = ["validate", "--dataset", "ds2", "--seconds", "5", "--top", "1"]
     command += ["--strategy", "random", "--out", "validation"]

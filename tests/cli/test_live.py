@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from toolkit.cli.exit_codes import EXIT_NOT_BETTER, EXIT_UNDECIDED
 from toolkit.cli.main import app
 from toolkit.datasets import open_dataset
-from toolkit.live.confirm import session
+from toolkit.live.confirm import session, validate
 from toolkit.live.confirm.rules import INCUMBENT, TWIN
 from toolkit.live.confirm.verdict import Confirmation, Screening
 from toolkit.live.measure.program import REFUSED
@@ -57,6 +57,18 @@ def test_validate_gives_a_verdict_that_can_be_read_back(workspace: Path) -> None
     assert orjson.loads((workspace / "validation" / "verdicts.json").read_bytes()) == printed
     again = ["ingest", str(workspace / "validation"), "--dataset", str(workspace / "dataset")]
     assert runner.invoke(app, again).exit_code == 0, "what was measured is a log like any other"
+
+
+def test_the_incumbent_has_a_challenger_though_the_screening_took_all_the_time(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validate, "REFINE_SHARE", 0.01)
+    readings = {name: [1e-4] * 6 for name in (INCUMBENT, TWIN)}
+    monkeypatch.setattr(session, "confirm", lambda *_, **__: Confirmation(readings))
+    command = ["validate", "--dataset", str(workspace / "dataset"), "--seconds", "5", "--top", "1"]
+    command += ["--strategy", "random", "--out", str(tmp_path / "v"), "--json"]
+    (verdict,) = orjson.loads(runner.invoke(app, command).stdout)["verdicts"]
+    assert verdict["screened"] == 1 and verdict["refined"] > 0
 
 
 def test_a_task_that_cannot_be_measured_costs_no_verdict_before_it(
