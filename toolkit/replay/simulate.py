@@ -27,7 +27,7 @@ from toolkit.replay.execute.task_run import replay_seeds, write_results, write_r
 from toolkit.replay.execute.work import ReplayContext, Work, finish
 from toolkit.replay.forecast.forecast import forecast_scenario
 from toolkit.replay.record.readings import readings_of
-from toolkit.replay.record.table import RecordedTable, load_tables
+from toolkit.replay.record.table import RecordedTable, good_candidates, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
 from toolkit.replay.statistics.power import power, told_power
 from toolkit.replay.statistics.summary import RunFigures, task_facts
@@ -121,7 +121,10 @@ def simulate(
         models = load_trained(list(models))
     kept, left_out = _usable(scenario, models)
     scenario = scenario.model_copy(update={"strategies": tuple(kept)})
-    tables = _choose(load_tables(dataset, scenario.tasks.ids or None, cost=scenario.cost), scenario)
+    good = good_candidates(dataset, scenario.tasks.ids or None)
+    # Tables of all tasks of an archive would take longer than a short scenario.
+    chosen = _choose(good, dataset.enumerated(), scenario)
+    tables = load_tables(dataset, chosen, cost=scenario.cost)
     if absent := [task_id for task_id in scenario.tasks.ids if task_id not in tables]:
         progress.say(
             f"left out: {plural(len(absent), 'task')} that the scenario names (not in the "
@@ -226,21 +229,23 @@ def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[
     return kept, left_out
 
 
-def _choose(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
-    """Keep the tasks that fit the scenario; raise ``DatasetError`` if there are none."""
+def _choose(
+    good: Mapping[str, int], enumerated: Mapping[str, bool], scenario: Scenario
+) -> list[str]:
+    """Return the tasks that fit the scenario, of those with good candidates (their numbers).
+
+    Raises ``DatasetError`` if there are none.
+    """
     choice = scenario.tasks
-    if not tables:
+    if not good:
         which = "that the scenario names " if choice.ids else ""
         raise DatasetError(
             f"no task {which}has a measurement that succeeded: there is nothing to replay",
             cure="see the tasks and their failures with 'toolkit describe'",
         )
-    none = f"none of {len(tables)} tasks fits scenario {scenario.name!r}"
-    good = {
-        task_id: int(np.isfinite(table.value_s).sum())
-        for task_id, table in tables.items()
-        if table.enumerated or not choice.enumerated_only
-    }
+    none = f"none of {len(good)} tasks fits scenario {scenario.name!r}"
+    if choice.enumerated_only:
+        good = {task_id: count for task_id, count in good.items() if enumerated.get(task_id)}
     if not good:
         raise DatasetError(
             f"{none}: it replays only spaces that were measured completely, and there is none",
@@ -253,8 +258,7 @@ def _choose(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str
             f"{choice.minimum_candidates} are needed",
             cure="use a scenario with a lower tasks.minimum_candidates",
         )
-    largest = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
-    return {task_id: tables[task_id] for task_id in sorted(largest)}
+    return sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
 
 
 def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, list[float]]:

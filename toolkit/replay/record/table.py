@@ -248,6 +248,13 @@ def elapsed_seconds(records: pl.DataFrame, cost: CostModel) -> tuple[FloatArray,
     return seconds, {source: int(which.sum()) for source, which in counts.items()}
 
 
+def good_candidates(dataset: Any, task_ids: Sequence[str] | None = None) -> dict[str, int]:
+    """Count the distinct candidates with a recorded latency, of tasks that have any."""
+    frame = _records(dataset, ["task_id", "candidate_id", "latency_s"], task_ids)
+    counts = frame.filter(pl.col("latency_s").is_finite()).group_by("task_id")
+    return dict(counts.agg(pl.col("candidate_id").n_unique()).collect().iter_rows())
+
+
 def load_tables(
     dataset: Any, task_ids: Sequence[str] | None = None, *, cost: CostModel | None = None
 ) -> dict[str, RecordedTable]:
@@ -255,9 +262,7 @@ def load_tables(
 
     Tasks without a good candidate are left out.
     """
-    frame = dataset.records(COLUMNS)
-    if task_ids is not None:
-        frame = frame.filter(pl.col("task_id").is_in(list(task_ids)))
+    frame = _records(dataset, COLUMNS, task_ids)
     parts = frame.collect().partition_by("task_id", as_dict=True, maintain_order=True)
     tasks, sketches, enumerated = dataset.tasks(), dataset.sketches(), dataset.enumerated()
     tables = {
@@ -267,3 +272,8 @@ def load_tables(
         for (task_id,), part in sorted(parts.items())
     }
     return {task_id: table for task_id, table in tables.items() if table.best_s is not None}
+
+
+def _records(dataset: Any, columns: Sequence[str], task_ids: Sequence[str] | None) -> pl.LazyFrame:
+    frame: pl.LazyFrame = dataset.records(list(columns))
+    return frame if task_ids is None else frame.filter(pl.col("task_id").is_in(list(task_ids)))

@@ -44,22 +44,21 @@ def finite(value: float) -> float | None:
 class Resamples:
     """Indices of a hierarchical bootstrap: tasks with replacement, then seeds within each."""
 
-    tasks: IntArray  # (resamples, tasks)
-    seeds: IntArray  # (resamples, tasks, seeds)
+    places: IntArray
+    """``(resamples, tasks * seeds)``: places in a flattened matrix of values."""
 
     @classmethod
     def draw(cls, tasks: int, seeds: int, resamples: int, seed: int = 0) -> Resamples:
         """Draw indices; the same for every strategy, so that pairs stay pairs."""
         rng = np.random.default_rng([0xB007, seed])
-        return cls(
-            rng.integers(tasks, size=(resamples, tasks)),
-            rng.integers(seeds, size=(resamples, tasks, seeds)),
-        )
+        rows = rng.integers(tasks, size=(resamples, tasks))
+        places = rng.integers(seeds, size=(resamples, tasks, seeds))
+        places += seeds * rows[:, :, None]
+        return cls(places.reshape(resamples, -1))
 
     def apply(self, values: FloatArray) -> FloatArray:
         """Resample a ``(tasks, seeds)`` matrix to ``(resamples, tasks * seeds)``."""
-        taken = values[self.tasks[:, :, None], self.seeds]
-        return taken.reshape(len(taken), -1)
+        return values.reshape(-1)[self.places]
 
 
 def interval(
