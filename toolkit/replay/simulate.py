@@ -122,7 +122,7 @@ def simulate(
     kept, left_out = _usable(scenario, models)
     scenario = scenario.model_copy(update={"strategies": tuple(kept)})
     good = good_candidates(dataset, scenario.tasks.ids or None)
-    # Tables of all tasks of an archive would take longer than a short scenario.
+    # Tables are made of these tasks alone: those of a whole archive take seconds.
     chosen = _choose(good, dataset.enumerated(), scenario)
     tables = load_tables(dataset, chosen, cost=scenario.cost)
     if absent := [task_id for task_id in scenario.tasks.ids if task_id not in tables]:
@@ -232,9 +232,9 @@ def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[
 def _choose(
     good: Mapping[str, int], enumerated: Mapping[str, bool], scenario: Scenario
 ) -> list[str]:
-    """Return the tasks that fit the scenario, of those with good candidates (their numbers).
+    """Return the tasks that fit the scenario; raise ``DatasetError`` if there are none.
 
-    Raises ``DatasetError`` if there are none.
+    ``good`` has the number of good candidates of each task that has any.
     """
     choice = scenario.tasks
     if not good:

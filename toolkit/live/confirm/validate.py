@@ -95,7 +95,7 @@ class Screener:
             screened = self._screen(oracle, device, step)
             refined: list[Trial] = []
             budget = REFINE_SHARE * self.settings.seconds
-            # On a slow machine the screening takes all the time; the incumbent needs a challenger.
+            # The incumbent needs a challenger, even if the screening took all the time.
             if len(screened) < 2 or budget > time.perf_counter() - started:
                 refined = self._refine(oracle, screened, budget, step)
             chosen = self._fastest(screened, refined, incumbent, device)
