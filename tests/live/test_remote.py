@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -59,6 +60,18 @@ def test_a_device_is_waited_for_that_another_client_just_leaves(
     leaving.start()
     assert device.fingerprint(target) is not None
     leaving.join()
+
+
+def test_a_device_is_free_at_once_after_it_told_its_facts(
+    farm: Farm, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Remote.parse(farm.device)
+    monkeypatch.setattr(remote, "FREE_S", remote.FILES_S / 2)
+    gc.disable()
+    try:
+        assert all(device.fingerprint(target) for _ in range(2))
+    finally:
+        gc.enable()
 
 
 def test_a_search_there_knows_the_device_and_validates_its_winner_there(

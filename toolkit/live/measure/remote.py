@@ -162,7 +162,9 @@ class Remote:
         if not runs_on_cpu(target) or not self._comes_free():
             return None
         try:
-            return fingerprint_of(self._files(target), target)
+            # TVM's parser keeps the frames of its callers until garbage is collected. A session in
+            # one of them would keep the device, so that the search finds it held.
+            return fingerprint_of(self._files(_file_reader(target), linker_for(target)), target)
         except Exception:  # on other systems, whatever they raise
             return None
 
@@ -171,14 +173,11 @@ class Remote:
         emulated = " (emulated)" if fingerprint and EMULATOR in fingerprint else ""
         return f"{machine or self.key}{emulated}"
 
-    def _files(self, target: str) -> dict[str, str]:
-        """Return the texts of the ``FILES`` that exist on the device."""
+    def _files(self, built: Any, linker: str | None) -> dict[str, str]:
+        """Return the texts of the ``FILES`` that exist on the device; ``built`` reads one."""
         import tvm
         from tvm import rpc
 
-        linker = linker_for(target)
-        function = tvm.script.from_source(_READ_FILE)
-        built = tvm.compile(tvm.IRModule({"main": function}), target=tvm_target(target))
         tracker = rpc.connect_tracker(self.host, self.port)
         session = tracker.request(self.key, session_timeout=FILES_S)
         with tempfile.TemporaryDirectory(prefix="toolkit-built-") as folder:
@@ -214,6 +213,14 @@ class SharedDevice(Device):
     def _ask(self, program: Program, op: str, **more: Any) -> MeasureResult:
         with self._one_asks:
             return super()._ask(program, op, **more)
+
+
+def _file_reader(target: str) -> Any:
+    """Return ``_READ_FILE``, built for the target."""
+    import tvm
+
+    function = tvm.script.from_source(_READ_FILE)
+    return tvm.compile(tvm.IRModule({"main": function}), target=tvm_target(target))
 
 
 def linker_for(target: str) -> str | None:
