@@ -23,15 +23,15 @@ NOT_THE_MACHINE = "the machine was much slower than during the search"
 
 @contextlib.contextmanager
 def slow_machine() -> Iterator[None]:
-    """Keep all cores busy several times over, while programs that were built are read in turns.
+    """Keep the core of a program busy several times over, while programs are read in turns.
 
-    While processes start and build, nothing is read: slow cores would only make the tests slow,
-    this one and whatever runs beside it.
+    These are programs of one thread. Elsewhere nothing is slow, and neither is it while processes
+    start and build: that would only make the tests slow, and whatever runs beside them.
     """
     # Linux shares a core among sessions first (autogroup): one each, or all count as one.
     burners = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], start_new_session=True)
-        for _ in range(A_CORE * (os.cpu_count() or 1))
+        for _ in range(A_CORE)
     ]
 
     def tell(number: int) -> None:
@@ -39,20 +39,22 @@ def slow_machine() -> Iterator[None]:
             burner.send_signal(number)
 
     tell(signal.SIGSTOP)
-    build, measure = Device.build, Device.measure
-
-    def builds(device: Device, *given: Any, **more: Any) -> Any:
-        tell(signal.SIGSTOP)
-        return build(device, *given, **more)
+    measure = Device.measure
 
     def measures(device: Device, *given: Any, **more: Any) -> Any:
-        if more.get("keep"):  # of several that are read in turns
-            tell(signal.SIGCONT)
-        return measure(device, *given, **more)
+        if not more.get("keep"):  # none of several that are read in turns
+            return measure(device, *given, **more)
+        # On a machine of a single core a block chooses none.
+        for burner in burners:
+            os.sched_setaffinity(burner.pid, device.protocol.cores or range(os.cpu_count() or 1))
+        tell(signal.SIGCONT)
+        try:
+            return measure(device, *given, **more)
+        finally:
+            tell(signal.SIGSTOP)
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Device, "build", builds)
             patch.setattr(Device, "measure", measures)
             yield
     finally:

@@ -42,7 +42,7 @@ def test_a_validation_on_a_slow_machine_gives_no_ratio(tmp_path: Path) -> None:
     collect = ["collect", "--workload", "matmul:128,128,128", "--trials", "6", "--threads", "1"]
     assert runner.invoke(app, [*collect, "--out", collected]).exit_code == 0
     assert runner.invoke(app, ["ingest", collected, "--dataset", dataset]).exit_code == 0
-    command = ["validate", "--dataset", dataset, "--seconds", "8", "--top", "2"]
+    command = ["validate", "--dataset", dataset, "--seconds", "5", "--top", "2"]
     command += ["--strategy", "random", "--out", out, "--json"]
     # The machine is slow in the blocks and not in the screening before them.
     with slow_machine():

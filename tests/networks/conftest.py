@@ -126,6 +126,24 @@ def save_model(
     return path
 
 
+def run_built(built: Any, *inputs: np.ndarray) -> list[np.ndarray]:
+    """Run a compiled network on this CPU."""
+    import tvm
+    from tvm import relax
+
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    returned = machine["main"](*map(tvm.runtime.tensor, inputs))
+    return [one.numpy() for one in ([returned] if hasattr(returned, "numpy") else returned)]
+
+
+def outputs(module: Any, *inputs: np.ndarray) -> list[np.ndarray]:
+    """What a network computes. LLVM's optimisations would take longer than all the rest."""
+    import tvm
+
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    return run_built(tvm.compile(module, target=target), *inputs)
+
+
 def difference_from_onnxruntime(graph: Graph, model: Path, target: str | None = None) -> float:
     """By how much the outputs of a graph differ from its model file's, as a share of their range.
 
@@ -134,7 +152,6 @@ def difference_from_onnxruntime(graph: Graph, model: Path, target: str | None = 
     """
     import onnxruntime
     import tvm
-    from tvm import relax
 
     from toolkit.networks.codegen.library import build_library
     from toolkit.networks.codegen.objects import ObjectFiles
@@ -144,16 +161,14 @@ def difference_from_onnxruntime(graph: Graph, model: Path, target: str | None = 
     given = {one.name: rng.normal(0, 1, one.shape).astype("f4") for one in session.get_inputs()}
     wanted = session.run(None, given)
     if target is None:
-        built = tvm.compile(graph.module, target="llvm")
+        found = outputs(graph.module, *given.values())
     else:
         with TemporaryDirectory() as folder, ObjectFiles(target) as objects:
             build_library(graph.module, target, Path(folder) / "network.so", objects)
             built = tvm.runtime.load_module(str(Path(folder) / "network.so"))
-    machine = relax.VirtualMachine(built, tvm.cpu())
-    returned = machine["main"](*map(tvm.runtime.tensor, given.values()))
-    found = [returned] if hasattr(returned, "numpy") else list(returned)
+            found = run_built(built, *given.values())
     shares = [
-        float(np.max(np.abs(one.numpy() - exact)) / np.ptp(exact))
+        float(np.max(np.abs(one - exact)) / np.ptp(exact))
         for one, exact in zip(found, wanted, strict=True)
     ]
     return float(np.max(shares))  # not a number where one is

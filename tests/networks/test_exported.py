@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.networks.conftest import outputs
 from toolkit.errors import LiveError
 from toolkit.networks.compile import compile_network
-from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.importing.files import load_model
 from toolkit.networks.tasks import network_of, tasks_of
 
@@ -39,15 +39,6 @@ def save(path: Path, model: Any, *shape: int, **options: Any) -> Path:
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     torch.export.save(torch.export.export(model, (x,), **options), str(path))
     return path
-
-
-def outputs(graph: Graph, x: np.ndarray) -> list[np.ndarray]:
-    import tvm
-    from tvm import relax
-
-    machine = relax.VirtualMachine(tvm.compile(graph.module, target="llvm"), tvm.cpu())
-    returned = machine["main"](tvm.runtime.tensor(x))
-    return [one.numpy() for one in ([returned] if hasattr(returned, "numpy") else returned)]
 
 
 def test_convolution_norm_and_activation_are_one_function(tmp_path: Path, target: str) -> None:
@@ -102,7 +93,7 @@ def test_it_computes_what_pytorch_does(tmp_path: Path, target: str, name: str) -
     path = save(tmp_path / "case.pt2", Function(CASES[name]), *x.shape)
     wanted = torch.utils._pytree.tree_leaves(CASES[name](torch.from_numpy(x)))
     graph = network_of(str(path), target)
-    for got, right in zip(outputs(graph, x), wanted, strict=True):
+    for got, right in zip(outputs(graph.module, x), wanted, strict=True):
         np.testing.assert_allclose(got, right.numpy(), rtol=1e-4, atol=1e-5)
     if name == "mish":
         assert "T.log(" not in graph.module.script()
@@ -116,7 +107,7 @@ def test_attention_without_a_mask_is_two_products_and_a_softmax(
     names = [task.name for task in tasks_of([str(path)], target)]
     assert not [name for name in names if any(s in name for s in ("equal", "where", "broadcast"))]
     x = np.random.default_rng(0).normal(0, 1, (2, 6, 32)).astype("float32")
-    (got,) = outputs(network_of(str(path), target), x)
+    (got,) = outputs(network_of(str(path), target).module, x)
     wanted = layer(torch.from_numpy(x)).detach().numpy()
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
@@ -159,7 +150,7 @@ def test_an_open_shape_is_named_with_its_cure_and_can_be_given(tmp_path: Path, t
         load_model(path, {name: [4, 9]})
     graph = network_of(str(path), target, shapes={name: [3, 8]})
     x = np.random.default_rng(0).normal(0, 1, (3, 8)).astype("float32")
-    np.testing.assert_array_equal(outputs(graph, x)[0], np.maximum(x, 0))
+    np.testing.assert_array_equal(outputs(graph.module, x)[0], np.maximum(x, 0))
 
 
 def test_one_dimension_of_two_inputs_has_one_extent(tmp_path: Path) -> None:
